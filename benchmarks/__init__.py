@@ -1,0 +1,1 @@
+"""Side-by-side benchmarks of Lacewing and its peers: ``python -m benchmarks``."""

@@ -1,0 +1,1 @@
+"""What Lacewing is measured against."""

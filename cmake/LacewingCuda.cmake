@@ -1,0 +1,38 @@
+# Resolves LACEWING_CUDA to LACEWING_CUDA_ENABLED and enables the language.
+
+set(LACEWING_CUDA_ENABLED OFF)
+if(NOT LACEWING_CUDA STREQUAL "OFF" AND NOT LACEWING_CUDA)
+  if(NOT LACEWING_CUDA STREQUAL "AUTO")
+    message(FATAL_ERROR "LACEWING_CUDA must be AUTO, ON or OFF, not '${LACEWING_CUDA}'")
+  endif()
+endif()
+
+if(LACEWING_CUDA STREQUAL "AUTO")
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    set(LACEWING_CUDA_ENABLED ON)
+  endif()
+elseif(LACEWING_CUDA)
+  set(LACEWING_CUDA_ENABLED ON)
+endif()
+
+if(LACEWING_CUDA_ENABLED)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
+    # Machine code for A100 and H100/H200, and PTX for what comes after.
+    set(CMAKE_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "CUDA architectures")
+  endif()
+  if(NOT DEFINED CMAKE_CUDA_RUNTIME_LIBRARY)
+    set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  endif()
+  enable_language(CUDA)
+  if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    # CMake before 3.26 does not know that nvcc has C++20.
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+    list(APPEND CMAKE_CUDA_COMPILE_FEATURES cuda_std_20)
+  endif()
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  set(CMAKE_CUDA_EXTENSIONS OFF)
+endif()

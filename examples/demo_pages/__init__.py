@@ -1,0 +1,1 @@
+"""The pages of the demo, one module per capability."""

@@ -1,0 +1,101 @@
+"""The engine's form of an info: an integer array and eight integers that describe it (src/structure/plan.h)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ._library import ops
+
+_HAS_SEGMENTS, _HAS_INDEX1, _HAS_INDEX2, _HAS_ORDER, _HAS_INVERSE = 1, 2, 4, 8, 16
+
+
+class Plan(NamedTuple):
+    """What an op takes for one info."""
+
+    array: Tensor
+    meta: tuple[int, ...]
+
+    @staticmethod
+    def from_parts(array: Tensor, meta: Tensor) -> Plan:
+        """From what the plan-building ops return."""
+        return Plan(array, tuple(meta.tolist()))
+
+    @property
+    def entries(self) -> int | None:
+        """T, or None where it follows the inputs."""
+        return None if self.meta[0] < 0 else self.meta[0]
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of the output, or None where they follow the inputs."""
+        return None if self.meta[2] < 0 else self.meta[2]
+
+    @property
+    def terms_hash(self) -> int:
+        """Equal for infos with the same terms, whatever their order and roles."""
+        return self.meta[6]
+
+    @property
+    def order_hash(self) -> int:
+        """Equal for infos with the same terms whose scale is in the same order."""
+        return self.meta[7]
+
+    def to(self, device: torch.device | str) -> Plan:
+        """The plan on another device."""
+        return Plan(self.array.to(device), self.meta)
+
+    def fits(self, rows1: int, rows2: int | None = None) -> bool:
+        """Whether the inputs have the rows that the indices reach."""
+        return self.meta[3] <= rows1 and (rows2 is None or self.meta[4] <= rows2)
+
+    def resolved(self, rows: int) -> Plan:
+        """With T settled to the rows of the first input, where it was open."""
+        return Plan(self.array, tuple(ops.resolved_meta(self.meta, rows)))
+
+    def derived(self, view: int, rows: int, unary: bool = False) -> Plan:
+        """The plan of a gradient: view 1 for the first input and 2 for the second, of so many rows."""
+        array = ops.derive_plan(self.array, self.meta, view, rows, unary)
+        return Plan(array, tuple(ops.derived_meta(self.meta, view, rows, unary)))
+
+    @property
+    def repeats_entries(self) -> bool:
+        """Whether several terms use one entry of scale."""
+        return bool(self.meta[5] & _HAS_INVERSE)
+
+    def _part(self, flag: int) -> Tensor | None:
+        _, terms, rows, _, _, flags, _, _ = self.meta
+        if not flags & flag:
+            return None
+        start = 0
+        for part, length in ((_HAS_SEGMENTS, rows + 1), (_HAS_INDEX1, terms), (_HAS_INDEX2, terms), (_HAS_ORDER, terms)):
+            if part == flag:
+                return self.array[start : start + length].long()
+            start += length if flags & part else 0
+        return None
+
+    def segments(self) -> Tensor | None:
+        """seg_out over all rows of the output, or None where each term is a row."""
+        return self._part(_HAS_SEGMENTS)
+
+    def order(self) -> Tensor | None:
+        """The entry of scale of each term, or None where that is the identity."""
+        return self._part(_HAS_ORDER)
+
+    def terms(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """index1, index2, output row and entry of scale of each term, in the order of the plan."""
+        identity = torch.arange(self.meta[1], device=self.array.device)
+        parts = [self._part(flag) for flag in (_HAS_INDEX1, _HAS_INDEX2, _HAS_ORDER)]
+        first, second, order = (identity if part is None else part for part in parts)
+        segments = self.segments()
+        if segments is None:
+            return first, second, identity, order
+        rows = torch.arange(self.meta[2], device=self.array.device)
+        return first, second, rows.repeat_interleave(segments.diff()), order
+
+
+def needs_grad(*tensors: Tensor | None) -> bool:
+    """Whether a gradient can flow to any of these."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)

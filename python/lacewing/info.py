@@ -1,0 +1,417 @@
+"""Infos: which terms a sparse product has, checked once and sorted once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ._library import ops
+from ._plan import Plan
+
+Indices = Tensor | Sequence[int] | None
+Values = Tensor | Sequence[float] | None
+
+
+def as_index(values: Indices) -> Tensor | None:
+    """Indices given as a list become a tensor; only None is absent."""
+    if values is None or isinstance(values, Tensor):
+        return values
+    tensor = torch.as_tensor(values)
+    return tensor.long() if tensor.numel() == 0 else tensor
+
+
+def as_scale(values: Values) -> Tensor | None:
+    """A scale given as a list becomes a tensor of the default dtype; a tensor is kept, with its history."""
+    if values is None or isinstance(values, Tensor):
+        return values
+    return torch.as_tensor(values, dtype=None if _has_complex(values) else torch.get_default_dtype())
+
+
+def _has_complex(values: Sequence[Any]) -> bool:
+    return any(isinstance(value, complex) for value in values)
+
+
+class _Info:
+    """What both kinds of info share: tensors, a plan, and infos derived from them on demand."""
+
+    _fields: tuple[str, ...]
+    out_size: int | None
+    scale: Tensor | None
+    _tensors: dict[str, Tensor | None]
+    _plan: Plan
+    _derived: dict[Any, Any]
+
+    def _get(self, name: str) -> Tensor | None:
+        tensor = self._tensors[name]
+        return None if tensor is None else tensor.long()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the info lies."""
+        return self._plan.array.device
+
+    def to(self, device: torch.device | str) -> Any:
+        """The info on another device; itself where it is there already."""
+        if torch.device(device) == self.device:
+            return self
+        return self._map(lambda tensor: tensor.to(device))
+
+    def with_scale(self, scale: Values) -> Any:
+        """The same terms with another scale: (T,), in the order of the indices. Nothing is sorted or copied."""
+        new = self._map(lambda tensor: tensor, keep_derived=True)
+        new.scale = as_scale(scale)
+        return new
+
+    def _map(self, f: Callable[[Tensor], Tensor], keep_derived: bool = False) -> Any:
+        new = object.__new__(type(self))
+        new.scale = None if self.scale is None else f(self.scale)
+        new.out_size = self.out_size
+        new._tensors = {name: None if t is None else f(t) for name, t in self._tensors.items()}
+        new._plan = Plan(f(self._plan.array), self._plan.meta)
+        new._derived = self._derived if keep_derived else {}
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "scale": self.scale,
+            "out_size": self.out_size,
+            "tensors": self._tensors,
+            "plan": (self._plan.array, self._plan.meta),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.scale, self.out_size = state["scale"], state["out_size"]
+        self._tensors, self._plan, self._derived = state["tensors"], Plan(*state["plan"]), {}
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={_describe(getattr(self, name))}" for name in self._fields]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _describe(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return repr(value)
+    if value.numel() <= 8:
+        return str(value.tolist())
+    return f"<{value.numel()} x {str(value.dtype).removeprefix('torch.')}>"
+
+
+class SparseProductInfo(_Info):
+    """The terms of a sparse product.
+
+    For ``t = gather_index[k]`` (or ``k``)::
+
+        z[n, index_out[M]] = sum for k in [seg_out[M], seg_out[M+1]) of scale[t] * x[n, index1[t]] o y[n, index2[t]]
+
+    Each field may be None: ``scale`` is then 1, an index is then the identity, without ``seg_out`` every ``k`` is a segment
+    of its own. ``out_size`` must be given with ``index_out``. Rows that no segment writes are zero. Indices are copied,
+    checked and grouped here, once; executing reads nothing back. ``scale`` is kept as it is and gets a gradient.
+
+    >>> info = SparseProductInfo(scale=[2.0, 3.0], index1=[0, 1], index2=[1, 1], seg_out=[0, 2])
+    """
+
+    _fields = ("scale", "index1", "index2", "seg_out", "gather_index", "index_out", "out_size")
+
+    def __init__(
+        self,
+        scale: Values = None,
+        index1: Indices = None,
+        index2: Indices = None,
+        seg_out: Indices = None,
+        gather_index: Indices = None,
+        index_out: Indices = None,
+        out_size: int | None = None,
+    ) -> None:
+        given = [as_index(field) for field in (index1, index2, seg_out, gather_index, index_out)]
+        self.scale = as_scale(scale)
+        self.out_size = out_size
+        self._plan = _fields_plan(self.scale, *given, out_size, "SparseProductInfo")
+        self._tensors = {
+            name: None if field is None else field.clone() for name, field in zip(self._fields[1:6], given, strict=True)
+        }
+        self._derived = {}
+
+    @classmethod
+    def _grouped(cls, scale: Tensor | None, index1: Tensor, index2: Tensor, plan: Plan) -> SparseProductInfo:
+        """Indices in the order of scale (empty where absent), grouped by the plan."""
+        info = object.__new__(cls)
+        info.scale, info._plan, info._derived = scale, plan, {}
+        info.out_size = plan.rows
+        info._tensors = {
+            "index1": index1 if index1.numel() else None,
+            "index2": index2 if index2.numel() else None,
+            "seg_out": plan.segments(),
+            "gather_index": plan.order(),
+            "index_out": None,
+        }
+        return info
+
+    @property
+    def index1(self) -> Tensor | None:
+        """(T,): rows of input1."""
+        return self._get("index1")
+
+    @property
+    def index2(self) -> Tensor | None:
+        """(T,): rows of input2."""
+        return self._get("index2")
+
+    @property
+    def seg_out(self) -> Tensor | None:
+        """(segments + 1,): where the terms of each segment begin."""
+        return self._get("seg_out")
+
+    @property
+    def gather_index(self) -> Tensor | None:
+        """(K,): the t of each term."""
+        return self._get("gather_index")
+
+    @property
+    def index_out(self) -> Tensor | None:
+        """(segments,): the row of the output that each segment writes."""
+        return self._get("index_out")
+
+    def _backward_plans(self, in1_size: int, in2_size: int) -> tuple[Plan, Plan]:
+        """The plans of the two gradients: derived once for these sizes, then kept."""
+        key = (in1_size, in2_size)
+        if key not in self._derived:
+            plan = self._plan.resolved(in1_size)
+            self._derived[key] = (plan.derived(1, in1_size), plan.derived(2, in2_size))
+        bwd1, bwd2 = self._derived[key]
+        return bwd1, bwd2
+
+    def _resolved(self, rows: int) -> SparseProductInfo:
+        """The info to use for inputs of so many rows: another one only where out_size alone is given and differs."""
+        if self._plan.entries is not None or self.out_size in (None, rows):
+            return self
+        if rows not in self._derived:
+            self._derived[rows] = SparseProductInfo(index1=torch.arange(rows), out_size=self.out_size).to(self.device)
+        return self._derived[rows]  # type: ignore[no-any-return]
+
+
+def _fields_plan(
+    scale: Tensor | None,
+    index1: Tensor | None,
+    index2: Tensor | None,
+    seg_out: Tensor | None,
+    gather_index: Tensor | None,
+    index_out: Tensor | None,
+    out_size: int | None,
+    op: str,
+) -> Plan:
+    entries = None if scale is None else _length(scale, op)
+    plan = Plan.from_parts(
+        *ops.product_plan(entries, index1, index2, seg_out, gather_index, index_out, out_size, op)
+    )
+    given = any(t is not None for t in (index1, index2, seg_out, gather_index, index_out))
+    return plan if given or scale is None else plan.to(scale.device)
+
+
+def _length(scale: Tensor, op: str) -> int:
+    if scale.dim() != 1:
+        raise ValueError(f"[lacewing.{op}] scale must have 1 dimension, not shape {tuple(scale.shape)}")
+    return scale.shape[0]
+
+
+def sparse_product_info(
+    index1: Indices = None,
+    index2: Indices = None,
+    index: Indices = None,
+    scale: Values = None,
+    out_size: int | None = None,
+) -> SparseProductInfo:
+    """The info of the triples (index1[t], index2[t]) -> index[t], sorted by output; see sparse_product_infos."""
+    scale = as_scale(scale)
+    parts = ops.sorted_plans(
+        as_index(index1),
+        as_index(index2),
+        as_index(index),
+        -1 if scale is None else _length(scale, "sparse_product_info"),
+        out_size,
+        None,
+        None,
+        False,
+        True,
+        "sparse_product_info",
+    )
+    return SparseProductInfo._grouped(scale, parts[0], parts[1], Plan.from_parts(parts[3], parts[4]))
+
+
+def sparse_product_infos(
+    index1: Indices = None,
+    index2: Indices = None,
+    index: Indices = None,
+    scale: Values = None,
+    out_size: int | None = None,
+    in1_size: int | None = None,
+    in2_size: int | None = None,
+) -> tuple[SparseProductInfo, SparseProductInfo, SparseProductInfo]:
+    """The infos of a product and of its two gradients: ``z[index[t]] += scale[t] * x[index1[t]] o y[index2[t]]``.
+
+    Indices are lists or integer tensors of one length T on any device; None means 0..T-1. Sizes that are not given are one
+    more than the largest index. Triples are sorted stably by (output, index1, index2), duplicates stay and add.
+    ``scale`` stays in the order given, the sort sits in ``gather_index``. Returns ``(fwd, bwd1, bwd2)``.
+
+    >>> fwd, bwd1, bwd2 = sparse_product_infos([0, 1], [1, 0], [0, 0], [1.0, -1.0], 1, 2, 2)
+    """
+    scale = as_scale(scale)
+    i1, i2, out, *plans = ops.sorted_plans(
+        as_index(index1),
+        as_index(index2),
+        as_index(index),
+        -1 if scale is None else _length(scale, "sparse_product_infos"),
+        out_size,
+        in1_size,
+        in2_size,
+        False,
+        False,
+        "sparse_product_infos",
+    )
+    fwd, bwd1, bwd2 = (Plan.from_parts(plans[k], plans[k + 1]) for k in (0, 2, 4))
+    return (
+        SparseProductInfo._grouped(scale, i1, i2, fwd),
+        SparseProductInfo._grouped(scale, i2, out, bwd1),
+        SparseProductInfo._grouped(scale, out, i1, bwd2),
+    )
+
+
+def derive_backward(
+    info: SparseProductInfo, in1_size: int, in2_size: int
+) -> tuple[SparseProductInfo, SparseProductInfo]:
+    """The infos of the two gradients of a product whose inputs have so many rows: ``(bwd1, bwd2)``.
+
+    Works for every info, with gather_index and index_out too. Where gather_index repeats an entry of scale, the derived
+    infos have an entry for each term instead, and their scale is gathered (differentiably).
+    """
+    info = info._resolved(in1_size)
+    plan = info._plan.resolved(in1_size)
+    first, second, out, order = plan.terms()
+    bwd1, bwd2 = info._backward_plans(in1_size, in2_size)
+    if plan.repeats_entries:
+        scale = None if info.scale is None else info.scale[order]
+        return (
+            sparse_product_info(second, out, first, scale, in1_size),
+            sparse_product_info(out, first, second, scale, in2_size),
+        )
+    rows = torch.zeros(plan.meta[0], dtype=torch.long, device=info.device).index_put((order,), out)
+    index1 = rows.new_zeros(rows.shape).index_put((order,), first)
+    index2 = rows.new_zeros(rows.shape).index_put((order,), second)
+    return (
+        SparseProductInfo._grouped(info.scale, index2, rows, bwd1),
+        SparseProductInfo._grouped(info.scale, rows, index1, bwd2),
+    )
+
+
+class SparseScaleInfo(_Info):
+    """A constant sparse matrix S applied along one dim: ``out[m] = sum for t in segment m of scale[t] * in[index[t]]``.
+
+    ``scale`` (T,) may be None (1), ``index`` (T,) may be None (the identity), ``seg_out`` (out_size + 1,) may be None (every
+    t is a row). Checked and copied here, once.
+
+    >>> info = SparseScaleInfo([0.5, 0.5], [0, 1], [0, 2])
+    """
+
+    _fields = ("scale", "index", "seg_out", "out_size")
+
+    def __init__(
+        self,
+        scale: Values = None,
+        index: Indices = None,
+        seg_out: Indices = None,
+        out_size: int | None = None,
+        gather_index: Indices = None,
+    ) -> None:
+        given = [as_index(field) for field in (index, seg_out, gather_index)]
+        self.scale = as_scale(scale)
+        self.out_size = out_size
+        self._plan = _fields_plan(self.scale, given[0], None, given[1], given[2], None, out_size, "SparseScaleInfo")
+        names = ("index", "seg_out", "gather_index")
+        self._tensors = {n: None if t is None else t.clone() for n, t in zip(names, given, strict=True)}
+        self._derived = {}
+
+    @classmethod
+    def _grouped(cls, scale: Tensor | None, index: Tensor, plan: Plan) -> SparseScaleInfo:
+        info = object.__new__(cls)
+        info.scale, info._plan, info._derived, info.out_size = scale, plan, {}, plan.rows
+        info._tensors = {
+            "index": index if index.numel() else None,
+            "seg_out": plan.segments(),
+            "gather_index": plan.order(),
+        }
+        return info
+
+    @property
+    def index(self) -> Tensor | None:
+        """(T,): rows of the input."""
+        return self._get("index")
+
+    @property
+    def seg_out(self) -> Tensor | None:
+        """(out_size + 1,): where the terms of each row begin."""
+        return self._get("seg_out")
+
+    @property
+    def gather_index(self) -> Tensor | None:
+        """The t of each term, where scale is not in the order of the rows."""
+        return self._get("gather_index")
+
+    def _backward_plan(self, in_size: int) -> Plan:
+        if in_size not in self._derived:
+            self._derived[in_size] = self._plan.resolved(in_size).derived(1, in_size, unary=True)
+        plan: Plan = self._derived[in_size]
+        return plan
+
+
+def sparse_scale_infos(
+    index_out: Indices = None,
+    index_in: Indices = None,
+    scale: Values = None,
+    out_size: int | None = None,
+    in_size: int | None = None,
+) -> tuple[SparseScaleInfo, SparseScaleInfo]:
+    """The infos of the matrix with entries ``S[index_out[t], index_in[t]] = scale[t]`` (duplicates add), and of S^T.
+
+    >>> fwd, bwd = sparse_scale_infos([0, 0], [1, 2], [0.5, 0.5], 1, 3)
+    """
+    scale = as_scale(scale)
+    source, _, target, fwd, fwd_meta, bwd, bwd_meta = ops.sorted_plans(
+        as_index(index_in),
+        None,
+        as_index(index_out),
+        -1 if scale is None else _length(scale, "sparse_scale_infos"),
+        out_size,
+        in_size,
+        None,
+        True,
+        False,
+        "sparse_scale_infos",
+    )
+    return (
+        SparseScaleInfo._grouped(scale, source, Plan.from_parts(fwd, fwd_meta)),
+        SparseScaleInfo._grouped(scale, target, Plan.from_parts(bwd, bwd_meta)),
+    )
+
+
+def _register(cls: type[_Info]) -> None:
+    def flatten(info: _Info) -> tuple[list[Any], Any]:
+        names = list(info._tensors)
+        leaves = [info.scale, info._plan.array, *info._tensors.values()]
+        return leaves, (names, info._plan.meta, info.out_size)
+
+    def unflatten(leaves: Any, context: Any) -> _Info:
+        names, meta, out_size = context
+        info = object.__new__(cls)
+        info.scale, array, *tensors = leaves
+        info._tensors = dict(zip(names, tensors, strict=True))
+        info._plan, info.out_size, info._derived = Plan(array, tuple(meta)), out_size, {}
+        return info
+
+    pytree.register_pytree_node(cls, flatten, unflatten, serialized_type_name=f"lacewing.{cls.__name__}")
+
+
+_register(SparseProductInfo)
+_register(SparseScaleInfo)

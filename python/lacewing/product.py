@@ -1,0 +1,118 @@
+"""The seven sparse products, differentiable to any order."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ._library import ops
+from ._plan import Plan, needs_grad
+from .info import SparseProductInfo
+
+_NO_PLAN: tuple[None, tuple[int, ...]] = (None, ())
+
+
+class Product(Protocol):
+    """The signature of the seven products."""
+
+    def __call__(
+        self,
+        input1: Tensor,
+        input2: Tensor,
+        info_fwd: SparseProductInfo,
+        info_bwd1: SparseProductInfo | None = None,
+        info_bwd2: SparseProductInfo | None = None,
+        out_accumulated: bool = False,
+    ) -> Tensor: ...
+
+
+def _usable(fwd: SparseProductInfo, bwd: SparseProductInfo | None) -> Plan | None:
+    """A backward info's plan, where its scale is in the order of info_fwd's (or there is none)."""
+    if bwd is None or (fwd.scale is not None and bwd._plan.order_hash != fwd._plan.order_hash):
+        return None
+    return bwd._plan
+
+
+def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Product:
+    op = getattr(ops, name)
+
+    def product(
+        input1: Tensor,
+        input2: Tensor,
+        info_fwd: SparseProductInfo,
+        info_bwd1: SparseProductInfo | None = None,
+        info_bwd2: SparseProductInfo | None = None,
+        out_accumulated: bool = False,
+    ) -> Tensor:
+        if not isinstance(info_fwd, SparseProductInfo):
+            raise TypeError(f"[lacewing.{name}] info_fwd must be a SparseProductInfo, not {type(info_fwd).__name__}")
+        in1 = input1.shape[rows1] if input1.dim() >= -rows1 else 0
+        in2 = input2.shape[rows2] if input2.dim() >= -rows2 else 0
+        info_fwd = info_fwd._resolved(in1)
+        scale = info_fwd.scale
+        bwd1, bwd2 = _usable(info_fwd, info_bwd1), _usable(info_fwd, info_bwd2)
+        if (bwd1 is None or bwd2 is None) and needs_grad(input1, input2, scale) and not torch.compiler.is_compiling():
+            if info_fwd._plan.fits(in1, in2):
+                derived1, derived2 = info_fwd._backward_plans(in1, in2)
+                bwd1, bwd2 = bwd1 or derived1, bwd2 or derived2
+        result: Tensor = op(
+            input1, input2, scale, *info_fwd._plan, *(bwd1 or _NO_PLAN), *(bwd2 or _NO_PLAN), out_accumulated
+        )
+        return result
+
+    product.__name__ = product.__qualname__ = name
+    product.__doc__ = f"""``{formula}``, summed over the terms of info_fwd.
+
+    Shapes: {shapes}. An operand with one dim less (no N) is shared by all n; ``out_accumulated`` also sums over n and drops
+    N from the output. dtype: ``torch.result_type(input1, input2)``; float16 and bfloat16 accumulate in float32.
+    Differentiable to any order for both inputs and for ``info_fwd.scale``. Backward infos that are not given are derived
+    once and kept on info_fwd. Allocates the output, and a workspace where operands are strided, half precision or summed
+    over n. Deterministic: the same bits for every run and every number of threads.
+    """
+    return product
+
+
+sparse_mul = _make(
+    "sparse_mul", "z[n,M,c] = s[t] x[n,i1[t],c] y[n,i2[t],c]", "(N, M1, C), (N, M2, C) -> (N, M, C)", -2, -2
+)
+sparse_outer = _make(
+    "sparse_outer", "z[n,M,a,b] = s[t] x[n,i1[t],a] y[n,i2[t],b]", "(N, M1, C1), (N, M2, C2) -> (N, M, C1, C2)", -2, -2
+)
+sparse_inner = _make(
+    "sparse_inner", "z[n,M] = s[t] sum_c x[n,i1[t],c] y[n,i2[t],c]", "(N, M1, C), (N, M2, C) -> (N, M)", -2, -2
+)
+sparse_vecmat = _make(
+    "sparse_vecmat",
+    "z[n,M,b] = s[t] sum_a x[n,i1[t],a] y[n,i2[t],a,b]",
+    "(N, M1, Ci), (N, M2, Ci, Co) -> (N, M, Co)",
+    -2,
+    -3,
+)
+sparse_vecsca = _make(
+    "sparse_vecsca", "z[n,M,c] = s[t] x[n,i1[t],c] y[n,i2[t]]", "(N, M1, C), (N, M2) -> (N, M, C)", -2, -1
+)
+sparse_scavec = _make(
+    "sparse_scavec", "z[n,M,c] = s[t] x[n,i1[t]] y[n,i2[t],c]", "(N, M1), (N, M2, C) -> (N, M, C)", -1, -2
+)
+sparse_mat_t_vec = _make(
+    "sparse_mat_t_vec",
+    "z[n,M,b] = s[t] sum_a x[n,i1[t],a,b] y[n,i2[t],a]",
+    "(N, M1, Ci, Co), (N, M2, Ci) -> (N, M, Co)",
+    -3,
+    -2,
+)
+
+
+def _alias(function: Product, name: str) -> type:
+    return type(name, (), {"apply": staticmethod(function), "__doc__": f"``{name}.apply`` is ``{function.__name__}``."})
+
+
+SparseMul = _alias(sparse_mul, "SparseMul")
+SparseOuter = _alias(sparse_outer, "SparseOuter")
+SparseInner = _alias(sparse_inner, "SparseInner")
+SparseVecMat = _alias(sparse_vecmat, "SparseVecMat")
+SparseVecSca = _alias(sparse_vecsca, "SparseVecSca")
+SparseScaVec = _alias(sparse_scavec, "SparseScaVec")
+SparseMatTVec = _alias(sparse_mat_t_vec, "SparseMatTVec")

@@ -1,0 +1,37 @@
+// Calls of this library's own registered ops, through the dispatcher: so gradients are made of registered ops only.
+#pragma once
+
+#include "product/kinds.h"
+#include "product/plans.h"
+
+namespace lacewing::product {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+/// Signatures of the registered ops; see schema.cpp.
+using ProductSignature = at::Tensor(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
+                                    const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& plan_bwd1,
+                                    at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2,
+                                    at::IntArrayRef meta_bwd2, bool out_accumulated);
+using ScaleSignature = at::Tensor(const at::Tensor& input, const OptionalTensor& scale, const at::Tensor& plan,
+                                  at::IntArrayRef meta, const OptionalTensor& plan_bwd, at::IntArrayRef meta_bwd);
+using ScaleGradSignature = at::Tensor(std::int64_t kind, const at::Tensor& input1, const OptionalTensor& input2,
+                                      const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
+                                      const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1,
+                                      const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2,
+                                      bool out_accumulated);
+using DerivePlanSignature = at::Tensor(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view,
+                                       std::int64_t rows, bool unary);
+
+/// A product, or sparse scale (without y) for Kind::scale.
+at::Tensor call_product(Kind kind, const at::Tensor& x, const at::Tensor& y, const OptionalTensor& scale,
+                        const Plans& plans, bool accumulated);
+
+/// The gradient of scale: (T,).
+at::Tensor call_scale_grad(Kind kind, const at::Tensor& x, const at::Tensor& y, const at::Tensor& grad,
+                           const Plans& plans, bool accumulated);
+
+at::Tensor call_derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
+                            bool unary);
+
+}  // namespace lacewing::product

@@ -1,0 +1,342 @@
+// Building plans from the user's tensors: checks with sentences, then the torch-free builders.
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <new>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <lacewing/backend.h>
+#include <lacewing/dispatch/torch.h>
+
+#include "product/calls.h"
+#include "structure/plan_builder.h"
+
+namespace lacewing::product {
+namespace {
+
+using structure::PlanMeta;
+
+/// Sizes beyond this would overflow the arithmetic of offsets.
+constexpr std::int64_t kLargestSize = std::int64_t{1} << 48;
+
+/// An index argument on the host: int64, contiguous, with its largest entry.
+struct HostIndex {
+  at::Tensor tensor;  ///< undefined where absent
+  std::int64_t limit = 0;
+
+  bool present() const { return tensor.defined(); }
+  const std::int64_t* data() const { return present() ? tensor.const_data_ptr<std::int64_t>() : nullptr; }
+  std::int64_t length() const { return tensor.size(0); }
+};
+
+struct Checker {
+  std::string_view op;
+  std::optional<at::Device> device;
+
+  std::string prefix() const { return "[lacewing." + std::string(op) + "] "; }
+
+  HostIndex index(const char* argument, const OptionalTensor& given) {
+    if (!given) {
+      return {};
+    }
+    TORCH_CHECK(given->scalar_type() == at::kInt || given->scalar_type() == at::kLong, prefix(), argument,
+                " must have dtype int32 or int64, not ", given->scalar_type());
+    TORCH_CHECK(given->dim() == 1, prefix(), argument, " must have 1 dimension, not shape ",
+                shape_text(given->sizes()));
+    TORCH_CHECK(!device || *device == given->device(), prefix(), argument, " is on ", given->device(),
+                " but another field is on ", *device);
+    device = given->device();
+    HostIndex host{given->cpu().to(at::kLong).contiguous(), 0};
+    host.limit = check_range(argument, host);
+    return host;
+  }
+
+  /// One more than the largest entry; all must be at least 0.
+  std::int64_t check_range(const char* argument, const HostIndex& index) const {
+    const std::int64_t* const values = index.data();
+    std::atomic<std::int64_t> smallest{0};
+    std::atomic<std::int64_t> largest{-1};
+    at::parallel_for(0, index.length(), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
+      std::int64_t low = 0;
+      std::int64_t high = -1;
+      for (std::int64_t i = begin; i < end; ++i) {
+        low = std::min(low, values[i]);
+        high = std::max(high, values[i]);
+      }
+      for (auto seen = smallest.load(); low < seen && !smallest.compare_exchange_weak(seen, low);) {
+      }
+      for (auto seen = largest.load(); high > seen && !largest.compare_exchange_weak(seen, high);) {
+      }
+    });
+    if (smallest < 0) {
+      const auto* const bad = std::find_if(values, values + index.length(), [](std::int64_t v) { return v < 0; });
+      TORCH_CHECK(false, prefix(), argument, "[", bad - values, "] = ", *bad, " is negative");
+    }
+    return largest + 1;
+  }
+
+  void below(const char* argument, const HostIndex& index, const char* limit_name, std::int64_t limit) const {
+    if (index.limit <= limit) {
+      return;
+    }
+    const std::int64_t* const values = index.data();
+    const auto* const bad =
+        std::find_if(values, values + index.length(), [&](std::int64_t v) { return v >= limit; });
+    TORCH_CHECK(false, prefix(), argument, "[", bad - values, "] = ", *bad, " is out of range: ", limit_name, " is ",
+                limit);
+  }
+
+  void size(const char* argument, std::optional<std::int64_t> value) const {
+    TORCH_CHECK(!value || (*value >= 0 && *value <= kLargestSize), prefix(), argument, " must lie in [0, ",
+                kLargestSize, "], not ", value.value_or(0));
+  }
+};
+
+/// Memory for plans, as int32 or int64 tensors.
+struct PlanMemory {
+  at::Tensor array;
+
+  structure::Allocate allocate() {
+    return [this](std::int64_t length, bool wide) {
+      array = at::empty({length}, at::device(at::kCPU).dtype(wide ? at::kLong : at::kInt));
+      return array.mutable_data_ptr();
+    };
+  }
+};
+
+at::Tensor meta_tensor(const PlanMeta& meta) {
+  const auto values = meta.to_array();
+  return at::tensor(at::ArrayRef<std::int64_t>(values.data(), values.size()), at::kLong);
+}
+
+template <typename F>
+auto with_memory(const Checker& check, F&& build) {
+  try {
+    return build();
+  } catch (const std::bad_alloc&) {
+    TORCH_CHECK(false, check.prefix(), "there is not enough memory for an info of these sizes");
+  }
+}
+
+std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entries, const OptionalTensor& index1,
+                                                const OptionalTensor& index2, const OptionalTensor& seg_out,
+                                                const OptionalTensor& gather_index, const OptionalTensor& index_out,
+                                                std::optional<std::int64_t> out_size, std::string_view op) {
+  Checker check{op, std::nullopt};
+  check.size("out_size", out_size);
+  const HostIndex first = check.index("index1", index1);
+  const HostIndex second = check.index("index2", index2);
+  const HostIndex segments = check.index("seg_out", seg_out);
+  const HostIndex gather = check.index("gather_index", gather_index);
+  const HostIndex target = check.index("index_out", index_out);
+
+  const auto same_length = [&](const char* argument, const HostIndex& index) {
+    if (!index.present()) {
+      return;
+    }
+    TORCH_CHECK(!entries || *entries == index.length(), check.prefix(), argument, " has ", index.length(),
+                " entries but the fields before it have ", entries.value_or(0));
+    entries = index.length();
+  };
+  same_length("index1", first);
+  same_length("index2", second);
+
+  structure::Fields fields;
+  fields.index1 = first.data();
+  fields.index2 = second.data();
+  fields.segments = segments.data();
+  fields.gather = gather.data();
+  fields.index_out = target.data();
+  fields.out_size = out_size;
+  if (segments.present()) {
+    TORCH_CHECK(segments.length() >= 1, check.prefix(), "seg_out must have at least one entry, its start");
+    fields.segment_count = segments.length() - 1;
+    const std::int64_t* const s = segments.data();
+    for (std::int64_t i = 1; i < segments.length(); ++i) {
+      TORCH_CHECK(s[i] >= s[i - 1], check.prefix(), "seg_out must not decrease, but seg_out[", i, "] = ", s[i],
+                  " follows ", s[i - 1]);
+    }
+  }
+  if (!entries) {
+    // Nothing has one entry for each t: T is as small as the other fields allow.
+    if (gather.present()) {
+      entries = gather.limit;
+    } else if (segments.present()) {
+      entries = segments.data()[fields.segment_count];
+    } else if (target.present()) {
+      entries = target.length();
+    }
+  }
+  if (gather.present()) {
+    check.below("gather_index", gather, "T", *entries);
+    fields.gather_length = gather.length();
+  }
+  const std::int64_t length = gather.present() ? gather.length() : entries.value_or(0);
+  if (segments.present()) {
+    const std::int64_t last = segments.data()[fields.segment_count];
+    TORCH_CHECK(last <= length, check.prefix(), "seg_out[", fields.segment_count, "] = ", last,
+                " is out of range: there are ", length, gather.present() ? " entries of gather_index" : " terms");
+  }
+  const std::int64_t segment_count = segments.present() ? fields.segment_count : length;
+  if (target.present()) {
+    TORCH_CHECK(target.length() == segment_count, check.prefix(), "index_out has ", target.length(),
+                " entries for ", segment_count, " segments");
+    TORCH_CHECK(out_size.has_value(), check.prefix(), "out_size must be given where index_out is");
+    check.below("index_out", target, "out_size", *out_size);
+    fields.segment_count = segment_count;
+    std::vector<std::int64_t> seen(static_cast<std::size_t>(*out_size), -1);
+    for (std::int64_t i = 0; i < target.length(); ++i) {
+      std::int64_t& earlier = seen[static_cast<std::size_t>(target.data()[i])];
+      TORCH_CHECK(earlier < 0, check.prefix(), "index_out must be distinct, but index_out[", i, "] = ",
+                  target.data()[i], " stands at ", earlier, " already");
+      earlier = i;
+    }
+  } else if (entries) {
+    TORCH_CHECK(!out_size || *out_size >= segment_count, check.prefix(), "out_size is ", out_size.value_or(0),
+                " but there are ", segment_count, " segments");
+  }
+  fields.entries = entries;
+  const std::int64_t used = gather.present()     ? gather.limit
+                            : segments.present() ? segments.data()[fields.segment_count]
+                                                 : length;
+  fields.limit1 = first.present() ? first.limit : used;
+  fields.limit2 = second.present() ? second.limit : used;
+
+  return with_memory(check, [&] {
+    PlanMemory memory;
+    const PlanMeta meta = structure::build_from_fields(fields, memory.allocate());
+    return std::make_tuple(memory.array.to(check.device.value_or(at::kCPU)), meta_tensor(meta));
+  });
+}
+
+/// The user's index in the width of the plans, or an empty tensor where it is absent or the identity.
+at::Tensor canonical(const HostIndex& index, bool wide, at::Device device) {
+  const auto options = at::device(at::kCPU).dtype(wide ? at::kLong : at::kInt);
+  if (!index.present()) {
+    return at::empty({0}, options).to(device);
+  }
+  const std::int64_t* const values = index.data();
+  std::int64_t i = 0;
+  while (i < index.length() && values[i] == i) {
+    ++i;
+  }
+  if (i == index.length()) {
+    return at::empty({0}, options).to(device);
+  }
+  return index.tensor.to(options.dtype(), /*non_blocking=*/false, /*copy=*/true).to(device);
+}
+
+std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const OptionalTensor& index2,
+                                     const OptionalTensor& index, std::int64_t entries,
+                                     std::optional<std::int64_t> out_size, std::optional<std::int64_t> in1_size,
+                                     std::optional<std::int64_t> in2_size, bool unary, bool forward_only,
+                                     std::string_view op) {
+  Checker check{op, std::nullopt};
+  check.size("out_size", out_size);
+  check.size("in1_size", in1_size);
+  check.size("in2_size", in2_size);
+  const char* const name1 = unary ? "index_in" : "index1";
+  const char* const name_out = unary ? "index_out" : "index";
+  const HostIndex first = check.index(name1, index1);
+  const HostIndex second = check.index("index2", index2);
+  const HostIndex row = check.index(name_out, index);
+  std::optional<std::int64_t> count = entries >= 0 ? std::optional<std::int64_t>(entries) : std::nullopt;
+  const auto same_length = [&](const char* argument, const HostIndex& given) {
+    if (given.present()) {
+      TORCH_CHECK(!count || *count == given.length(), check.prefix(), argument, " has ", given.length(),
+                  " entries but another argument has ", count.value_or(0));
+      count = given.length();
+    }
+  };
+  same_length(name1, first);
+  same_length("index2", second);
+  same_length(name_out, row);
+
+  structure::Triples triples;
+  triples.count = count.value_or(0);
+  triples.index1 = first.data();
+  triples.index2 = second.data();
+  triples.row = row.data();
+  triples.limit1 = first.present() ? first.limit : triples.count;
+  triples.limit2 = second.present() ? second.limit : triples.count;
+  triples.limit_row = row.present() ? row.limit : triples.count;
+  const auto fits = [&](const char* argument, const HostIndex& given, std::int64_t limit, const char* size_name,
+                        std::optional<std::int64_t> size) {
+    if (size && given.present()) {
+      check.below(argument, given, size_name, *size);
+    }
+    TORCH_CHECK(!size || limit <= *size, check.prefix(), argument, " is absent, which means 0 to ", limit - 1,
+                ", but ", size_name, " is ", size.value_or(0));
+  };
+  fits(name_out, row, triples.limit_row, "out_size", out_size);
+  fits(name1, first, triples.limit1, unary ? "in_size" : "in1_size", in1_size);
+  if (!unary) {
+    fits("index2", second, triples.limit2, "in2_size", in2_size);
+  }
+
+  return with_memory(check, [&] {
+    std::array<PlanMemory, 3> memory;
+    std::vector<structure::Request> requests;
+    requests.push_back({structure::View::forward, out_size.value_or(triples.limit_row), memory[0].allocate()});
+    if (!forward_only) {
+      // In the order that the sorts pass through.
+      if (!unary) {
+        requests.push_back(
+            {structure::View::backward2, in2_size.value_or(triples.limit2), memory[2].allocate()});
+      }
+      requests.push_back({structure::View::backward1, in1_size.value_or(triples.limit1), memory[1].allocate()});
+    }
+    const std::vector<PlanMeta> metas = structure::build_sorted(triples, requests, torch_executor());
+    const at::Device device = check.device.value_or(at::kCPU);
+    const bool wide = metas[0].has(PlanMeta::wide);
+    std::vector<at::Tensor> parts{canonical(first, wide, device), canonical(second, wide, device),
+                                  canonical(row, wide, device)};
+    for (const std::size_t view : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
+      for (std::size_t i = 0; i < requests.size(); ++i) {
+        if (static_cast<std::size_t>(requests[i].view) == view) {
+          parts.push_back(memory[view].array.to(device));
+          parts.push_back(meta_tensor(metas[i]));
+        }
+      }
+    }
+    return parts;
+  });
+}
+
+std::vector<std::int64_t> to_vector(const PlanMeta& meta) {
+  const auto values = meta.to_array();
+  return {values.begin(), values.end()};
+}
+
+std::vector<std::int64_t> derived_meta(at::IntArrayRef meta, std::int64_t view, std::int64_t rows, bool unary) {
+  return to_vector(structure::derived_meta(PlanMeta::from({meta.data(), meta.size()}),
+                                           static_cast<structure::View>(view), rows, unary));
+}
+
+std::vector<std::int64_t> resolved_meta(at::IntArrayRef meta, std::int64_t rows) {
+  return to_vector(PlanMeta::from({meta.data(), meta.size()}).resolved(rows));
+}
+
+void set_backend_by_name(std::string_view name) {
+  TORCH_CHECK(name == "automatic" || name == "reference", "[lacewing.backend] the backend must be automatic or reference, not ",
+              name);
+  set_backend(name == "reference" ? Backend::reference : Backend::automatic);
+}
+
+std::string backend_name() { return backend() == Backend::reference ? "reference" : "automatic"; }
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) {
+  m.impl("product_plan", product_plan);
+  m.impl("sorted_plans", sorted_plans);
+  m.impl("derived_meta", derived_meta);
+  m.impl("resolved_meta", resolved_meta);
+  m.impl("set_backend", set_backend_by_name);
+  m.impl("get_backend", backend_name);
+}
+
+}  // namespace lacewing::product

@@ -1,0 +1,266 @@
+// The ops on CPU and CUDA: from tensors to the kernels' arguments; and their shapes on Meta.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <lacewing/backend.h>
+#include <lacewing/dispatch/torch.h>
+
+#include "common/stream.h"
+#include "product/calls.h"
+#include "product/shape.h"
+#include "structure/plan_builder.h"
+
+namespace lacewing::product {
+namespace {
+
+using kernels::Operand;
+using kernels::ProductArgs;
+using structure::PlanMeta;
+
+/// A tensor of dims ([N], M, [a], [b]) as the kernels see it.
+Operand operand(const at::Tensor& tensor, bool batched, Channels channels) {
+  if (!tensor.defined()) {
+    return {};
+  }
+  Operand view;
+  std::int64_t dim = 0;
+  view.data = tensor.const_data_ptr();
+  view.stride_n = batched ? tensor.stride(dim++) : 0;
+  view.rows = tensor.size(dim);
+  view.stride_m = tensor.stride(dim++);
+  view.stride_a = channels.a ? tensor.stride(dim++) : 0;
+  view.stride_b = channels.b ? tensor.stride(dim) : 0;
+  view.conjugate = tensor.is_conj();
+  return view;
+}
+
+/// The arguments of a product but for scale and z. The tensors must outlive them.
+ProductArgs arguments(Kind kind, const ProductShape& shape, const at::Tensor& x, const at::Tensor& y,
+                      const at::Tensor& plan, bool accumulated) {
+  const KindTraits& op = traits(kind);
+  ProductArgs args;
+  args.type = scalar_type(op.name, "input1", x.scalar_type());
+  args.pattern = op.pattern;
+  args.batch = shape.batch.expect_int();
+  args.extent_a = shape.extent_a.expect_int();
+  args.extent_b = shape.extent_b.expect_int();
+  args.accumulate = accumulated;
+  args.x = operand(x, shape.x_batched, op.x);
+  args.y = operand(y, shape.y_batched, op.y);
+  args.terms = structure::terms_of(op.mirrored ? shape.plan.mirror() : shape.plan, plan.const_data_ptr());
+  if (op.mirrored) {
+    std::swap(args.x, args.y);
+  }
+  return args;
+}
+
+at::Tensor workspace(std::int64_t bytes, const at::Tensor& like) {
+  return bytes > 0 ? at::empty({bytes}, like.options().dtype(at::kByte)) : at::Tensor();
+}
+
+void* data_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr() : nullptr; }
+
+void run(const ProductArgs& args, const at::Tensor& z) {
+  if (backend() == Backend::reference) {
+    return kernels::reference::product(args);
+  }
+  if (z.is_cuda()) {
+    return kernels::cuda::product(args, current_stream(z.device()));
+  }
+  const CpuExecutor executor = torch_executor();
+  const at::Tensor space = workspace(kernels::cpu::product_workspace(args, executor.max_threads()), z);
+  kernels::cpu::product(args, executor, data_of(space));
+}
+
+void run(const kernels::ScaleGradArgs& args, const at::Tensor& out) {
+  if (backend() == Backend::reference) {
+    return kernels::reference::scale_grad(args);
+  }
+  if (out.is_cuda()) {
+    const at::Tensor space = workspace(kernels::cuda::scale_grad_workspace(args), out);
+    return kernels::cuda::scale_grad(args, current_stream(out.device()), data_of(space));
+  }
+  const CpuExecutor executor = torch_executor();
+  const at::Tensor space = workspace(kernels::cpu::scale_grad_workspace(args, executor.max_threads()), out);
+  kernels::cpu::scale_grad(args, executor, data_of(space));
+}
+
+/// The reference backend works on the host, whatever the device.
+bool on_host(const at::Tensor& tensor) { return backend() == Backend::reference && !tensor.is_cpu(); }
+
+at::Tensor host(const at::Tensor& tensor) { return tensor.defined() ? tensor.cpu() : tensor; }
+
+OptionalTensor host(const OptionalTensor& tensor) { return tensor ? OptionalTensor(tensor->cpu()) : std::nullopt; }
+
+at::Tensor cast(const at::Tensor& tensor, at::ScalarType type) { return tensor.defined() ? tensor.to(type) : tensor; }
+
+at::ScalarType common_type(const at::Tensor& x, const at::Tensor& y) {
+  return y.defined() ? at::result_type(x, y) : x.scalar_type();
+}
+
+/// Leading dims of sparse scale as one; a view where their strides allow it.
+at::Tensor as_batch(const at::Tensor& tensor) {
+  return tensor.dim() == 3 ? tensor : tensor.reshape({-1, tensor.size(-2), tensor.size(-1)});
+}
+
+at::Tensor forward(Kind kind, const at::Tensor& x, const at::Tensor& y, const OptionalTensor& scale,
+                   const at::Tensor& plan, at::IntArrayRef meta, bool accumulated) {
+  const ProductShape shape = check_product(kind, x, y, scale, plan, meta, accumulated);
+  if (on_host(x)) {
+    return forward(kind, host(x), host(y), host(scale), host(plan), meta, accumulated).to(x.device());
+  }
+  const c10::DeviceGuard guard(x.device());
+  const at::ScalarType type = common_type(x, y);
+  const at::Tensor z = at::empty(C10_AS_INTARRAYREF_SLOW(shape.output(traits(kind).z)), x.options().dtype(type));
+  if (z.numel() == 0) {
+    return z;
+  }
+  if (shape.batch == 0 || shape.extent_a == 0 || shape.extent_b == 0) {
+    return z.zero_();
+  }
+  const at::Tensor typed_x = cast(x, type);
+  const at::Tensor typed_y = cast(y, type);
+  const at::Tensor typed_scale = scale ? cast(*scale, type).contiguous() : at::Tensor();
+  ProductArgs args = arguments(kind, shape, typed_x, typed_y, plan, accumulated);
+  args.z = operand(z, shape.z_batched, traits(kind).z);
+  args.scale = typed_scale.defined() ? typed_scale.const_data_ptr() : nullptr;
+  args.conjugate_scale = typed_scale.defined() && typed_scale.is_conj();
+  run(args, z);
+  return z;
+}
+
+template <Kind kind>
+at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
+                   const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor&, at::IntArrayRef,
+                   const OptionalTensor&, at::IntArrayRef, bool out_accumulated) {
+  return forward(kind, input1, input2, scale, plan, meta, out_accumulated);
+}
+
+at::Tensor scale_op(const at::Tensor& input, const OptionalTensor& scale, const at::Tensor& plan,
+                    at::IntArrayRef meta, const OptionalTensor&, at::IntArrayRef) {
+  check_product(Kind::scale, input, {}, scale, plan, meta, false);
+  const at::Tensor z = forward(Kind::scale, as_batch(input), {}, scale, plan, meta, false);
+  if (input.dim() == 3) {
+    return z;
+  }
+  at::DimVector sizes(input.sizes());
+  sizes[sizes.size() - 2] = z.size(1);
+  return z.view(sizes);
+}
+
+at::Tensor scale_grad(std::int64_t kind_number, const at::Tensor& input1, const OptionalTensor& input2,
+                      const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
+                      const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2,
+                      at::IntArrayRef meta_bwd2, bool out_accumulated) {
+  TORCH_CHECK(kind_number >= 0 && kind_number <= kProducts, "[lacewing.product_scale_grad] kind must lie in [0, ",
+              kProducts, "], not ", kind_number);
+  const Kind kind = static_cast<Kind>(kind_number);
+  if (on_host(input1)) {
+    return scale_grad(kind_number, host(input1), host(input2), host(grad), host(plan), meta, plan_bwd1, meta_bwd1,
+                      plan_bwd2, meta_bwd2, out_accumulated)
+        .to(input1.device());
+  }
+  const bool unary = kind == Kind::scale;
+  const at::Tensor x = unary ? as_batch(input1) : input1;
+  const at::Tensor y = input2.value_or(at::Tensor());
+  const at::Tensor g = unary ? as_batch(grad) : grad;
+  const ProductShape shape = check_product(kind, x, y, std::nullopt, plan, meta, out_accumulated);
+  check_grad(kind, shape, g);
+  const c10::DeviceGuard guard(x.device());
+  const at::ScalarType type = at::promote_types(common_type(x, y), g.scalar_type());
+  const at::Tensor out = at::empty({shape.plan.entries}, x.options().dtype(type));
+  if (out.numel() == 0 || shape.batch == 0 || shape.extent_a == 0 || shape.extent_b == 0) {
+    return out.zero_();
+  }
+  const at::Tensor typed_x = cast(x, type);
+  const at::Tensor typed_y = cast(y, type);
+  const at::Tensor typed_grad = cast(g, type);
+  kernels::ScaleGradArgs args{arguments(kind, shape, typed_x, typed_y, plan, false), out.mutable_data_ptr()};
+  args.product.z = operand(typed_grad, shape.z_batched, traits(kind).z);
+  run(args, out);
+  return out;
+}
+
+at::Tensor derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows, bool unary) {
+  const PlanMeta from = PlanMeta::from({meta.data(), meta.size()});
+  const auto which = static_cast<structure::View>(view);
+  const PlanMeta derived = structure::derived_meta(from, which, rows, unary);
+  const at::Tensor source = plan.cpu();
+  const at::Tensor out = at::empty({derived.length()}, source.options());
+  structure::derive(from, source.const_data_ptr(), which, rows, unary, out.mutable_data_ptr(), torch_executor());
+  return out.to(plan.device());
+}
+
+at::Tensor empty_like_plan(const at::Tensor& x, const ProductShape& shape, Channels z, at::ScalarType type) {
+  return at::empty_symint(shape.output(z), x.options().dtype(type));
+}
+
+template <Kind kind>
+at::Tensor product_meta(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
+                        const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor&, at::IntArrayRef,
+                        const OptionalTensor&, at::IntArrayRef, bool out_accumulated) {
+  const ProductShape shape = check_product(kind, input1, input2, scale, plan, meta, out_accumulated);
+  return empty_like_plan(input1, shape, traits(kind).z, common_type(input1, input2));
+}
+
+at::Tensor scale_op_meta(const at::Tensor& input, const OptionalTensor& scale, const at::Tensor& plan,
+                         at::IntArrayRef meta, const OptionalTensor&, at::IntArrayRef) {
+  const ProductShape shape = check_product(Kind::scale, input, {}, scale, plan, meta, false);
+  c10::SymDimVector sizes(input.sym_sizes());
+  sizes[sizes.size() - 2] = shape.plan.rows;
+  return at::empty_symint(sizes, input.options());
+}
+
+at::Tensor scale_grad_meta(std::int64_t kind, const at::Tensor& input1, const OptionalTensor& input2,
+                           const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
+                           const OptionalTensor&, at::IntArrayRef, const OptionalTensor&, at::IntArrayRef,
+                           bool out_accumulated) {
+  const at::Tensor y = input2.value_or(at::Tensor());
+  const ProductShape shape =
+      check_product(static_cast<Kind>(kind), input1, y, std::nullopt, plan, meta, out_accumulated);
+  const at::ScalarType type = at::promote_types(common_type(input1, y), grad.scalar_type());
+  return at::empty({shape.plan.entries}, input1.options().dtype(type));
+}
+
+at::Tensor derive_plan_meta(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
+                            bool unary) {
+  const PlanMeta from = PlanMeta::from({meta.data(), meta.size()});
+  return at::empty({structure::derived_meta(from, static_cast<structure::View>(view), rows, unary).length()},
+                   plan.options());
+}
+
+template <std::size_t... Kinds>
+void register_device(torch::Library& m, std::index_sequence<Kinds...>) {
+  (m.impl(traits(static_cast<Kind>(Kinds)).name, product<static_cast<Kind>(Kinds)>), ...);
+  m.impl("sparse_scale", scale_op);
+  m.impl("product_scale_grad", scale_grad);
+  m.impl("derive_plan", derive_plan);
+}
+
+template <std::size_t... Kinds>
+void register_meta(torch::Library& m, std::index_sequence<Kinds...>) {
+  (m.impl(traits(static_cast<Kind>(Kinds)).name, product_meta<static_cast<Kind>(Kinds)>), ...);
+  m.impl("sparse_scale", scale_op_meta);
+  m.impl("product_scale_grad", scale_grad_meta);
+  m.impl("derive_plan", derive_plan_meta);
+}
+
+using Products = std::make_index_sequence<kProducts>;
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(lacewing, CPU, m) { register_device(m, Products{}); }
+TORCH_LIBRARY_IMPL(lacewing, CUDA, m) { register_device(m, Products{}); }
+TORCH_LIBRARY_IMPL(lacewing, Meta, m) { register_meta(m, Products{}); }
+
+// The kernels read conjugated operands in place.
+TORCH_LIBRARY_IMPL(lacewing, Conjugate, m) {
+  for (const KindTraits& op : kTraits) {
+    m.impl(op.name, torch::CppFunction::makeFallthrough());
+  }
+  m.impl("product_scale_grad", torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace lacewing::product

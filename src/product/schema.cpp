@@ -1,0 +1,86 @@
+// The registered ops of the product algebra. `meta` is structure::PlanMeta as integers, `plan` its array.
+#include <string>
+
+#include <torch/library.h>
+
+#include "product/calls.h"
+
+namespace lacewing::product {
+namespace {
+
+constexpr const char* kPlans =
+    "Tensor plan, int[] meta, Tensor? plan_bwd1, int[] meta_bwd1, Tensor? plan_bwd2, int[] meta_bwd2";
+
+template <typename Signature>
+const c10::TypedOperatorHandle<Signature>& handle(const char* name) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "").template typed<Signature>();
+  return op;
+}
+
+const c10::TypedOperatorHandle<ProductSignature>& product_handle(Kind kind) {
+  static const auto ops = [] {
+    std::vector<c10::TypedOperatorHandle<ProductSignature>> all;
+    for (std::int64_t i = 0; i < kProducts; ++i) {
+      const std::string name = std::string("lacewing::") + traits(static_cast<Kind>(i)).name;
+      all.push_back(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "").typed<ProductSignature>());
+    }
+    return all;
+  }();
+  return ops[static_cast<std::size_t>(kind)];
+}
+
+OptionalTensor optional(const at::Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : std::nullopt; }
+
+}  // namespace
+
+at::Tensor call_product(Kind kind, const at::Tensor& x, const at::Tensor& y, const OptionalTensor& scale,
+                        const Plans& plans, bool accumulated) {
+  const auto& [forward, first, second] = plans;
+  if (kind == Kind::scale) {
+    return handle<ScaleSignature>("lacewing::sparse_scale")
+        .call(x, scale, *forward.array, forward.meta, first.array, first.meta);
+  }
+  return product_handle(kind).call(x, y, scale, *forward.array, forward.meta, first.array, first.meta, second.array,
+                                   second.meta, accumulated);
+}
+
+at::Tensor call_scale_grad(Kind kind, const at::Tensor& x, const at::Tensor& y, const at::Tensor& grad,
+                           const Plans& plans, bool accumulated) {
+  const auto& [forward, first, second] = plans;
+  return handle<ScaleGradSignature>("lacewing::product_scale_grad")
+      .call(static_cast<std::int64_t>(kind), x, optional(y), grad, *forward.array, forward.meta, first.array,
+            first.meta, second.array, second.meta, accumulated);
+}
+
+at::Tensor call_derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
+                            bool unary) {
+  return handle<DerivePlanSignature>("lacewing::derive_plan").call(plan, meta, view, rows, unary);
+}
+
+TORCH_LIBRARY(lacewing, m) {
+  for (std::int64_t i = 0; i < kProducts; ++i) {
+    const std::string schema = std::string(traits(static_cast<Kind>(i)).name) +
+                               "(Tensor input1, Tensor input2, Tensor? scale, " + kPlans +
+                               ", bool out_accumulated=False) -> Tensor";
+    m.def(schema.c_str());
+  }
+  m.def(
+      "sparse_scale(Tensor input, Tensor? scale, Tensor plan, int[] meta, Tensor? plan_bwd, int[] meta_bwd) -> Tensor");
+  const std::string scale_grad =
+      std::string("product_scale_grad(int kind, Tensor input1, Tensor? input2, Tensor grad, ") + kPlans +
+      ", bool out_accumulated) -> Tensor";
+  m.def(scale_grad.c_str());
+  m.def("derive_plan(Tensor plan, int[] meta, int view, int rows, bool unary) -> Tensor");
+  m.def(
+      "product_plan(int? entries, Tensor? index1, Tensor? index2, Tensor? seg_out, Tensor? gather_index, "
+      "Tensor? index_out, int? out_size, str op) -> (Tensor, Tensor)");
+  m.def(
+      "sorted_plans(Tensor? index1, Tensor? index2, Tensor? index, int entries, int? out_size, int? in1_size, "
+      "int? in2_size, bool unary, bool forward_only, str op) -> Tensor[]");
+  m.def("derived_meta(int[] meta, int view, int rows, bool unary) -> int[]");
+  m.def("resolved_meta(int[] meta, int rows) -> int[]");
+  m.def("set_backend(str name) -> ()");
+  m.def("get_backend() -> str");
+}
+
+}  // namespace lacewing::product

@@ -1,0 +1,235 @@
+#include "product/shape.h"
+
+#include <sstream>
+
+#include <ATen/ATen.h>
+
+#include "kernels/terms.h"
+
+namespace lacewing::product {
+namespace {
+
+using structure::PlanMeta;
+
+/// "(N, M, C1, C2)" with the letters of an operand, "(M, C1, C2)" where it is shared.
+std::string expected_text(Channels channels, bool scale, bool batched) {
+  const char* const lead = scale ? "..., M" : batched ? "N, M" : "M";
+  const char* const tail = channels.a && channels.b ? ", C1, C2" : channels.a || channels.b ? ", C" : "";
+  return std::string("(") + lead + tail + ")";
+}
+
+void check_floating(Kind kind, const char* argument, const at::Tensor& tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  TORCH_CHECK(type == at::kHalf || type == at::kBFloat16 || type == at::kFloat || type == at::kDouble ||
+                  type == at::kComplexFloat || type == at::kComplexDouble,
+              "[lacewing.", traits(kind).name, "] ", argument,
+              " must have dtype float16, bfloat16, float32, float64, complex64 or complex128, not ", type);
+}
+
+void check_device(Kind kind, const char* argument, const at::Tensor& tensor, const at::Tensor& input1) {
+  TORCH_CHECK(tensor.device() == input1.device(), "[lacewing.", traits(kind).name, "] ", argument, " is on ",
+              tensor.device(), " but input1 is on ", input1.device());
+}
+
+/// Finds the first entry whose index is too large, where the plan can be read: only on the way to an error.
+std::string first_bad_index(const char* argument, const PlanMeta& meta, const at::Tensor& plan, bool second,
+                            std::int64_t rows) {
+  std::ostringstream text;
+  if (plan.is_meta() || plan.unsafeGetTensorImpl()->is_python_dispatch()) {
+    text << argument << " has an entry beyond " << rows - 1;
+    return text.str();
+  }
+  const at::Tensor host = plan.cpu();
+  std::int64_t best_entry = -1;
+  std::int64_t best_value = 0;
+  const auto search = [&](auto index) {
+    const kernels::TermsView<decltype(index)> terms(structure::terms_of(meta, host.const_data_ptr()));
+    for (std::int64_t term = 0; term < meta.terms; ++term) {
+      const std::int64_t value = second ? terms.second(term) : terms.first(term);
+      const std::int64_t entry = terms.entry(term);
+      if (value >= rows && (best_entry < 0 || entry < best_entry)) {
+        best_entry = entry;
+        best_value = value;
+      }
+    }
+  };
+  if (meta.has(PlanMeta::wide)) {
+    search(std::int64_t{});
+  } else {
+    search(std::int32_t{});
+  }
+  if (best_entry < 0) {
+    text << argument << " has an entry that no segment uses and that";
+  } else {
+    text << argument << "[" << best_entry << "] = " << best_value;
+  }
+  return text.str();
+}
+
+void check_rows(Kind kind, const char* index, const char* argument, const at::Tensor& tensor, const c10::SymInt& rows,
+                std::int64_t dim, const PlanMeta& meta, const at::Tensor& plan, bool second) {
+  const std::int64_t needed = second ? meta.need2 : meta.need1;
+  if (rows.guard_int(__FILE__, __LINE__) < needed) {
+    TORCH_CHECK(false, "[lacewing.", traits(kind).name, "] ",
+                first_bad_index(index, meta, plan, second, rows.guard_int(__FILE__, __LINE__)),
+                " is out of range for ", argument, " of shape ", shape_text(tensor.sym_sizes()), ": dim ", dim, " has ",
+                rows, " entries");
+  }
+}
+
+struct OperandShape {
+  bool batched;
+  std::int64_t rows_dim;
+};
+
+OperandShape check_rank(Kind kind, const char* argument, const at::Tensor& tensor, Channels channels) {
+  const std::int64_t shared_rank = 1 + channels.count();
+  if (kind == Kind::scale) {
+    TORCH_CHECK(tensor.dim() >= 2, "[lacewing.sparse_scale] ", argument, " must have shape (..., M, C), not ",
+                shape_text(tensor.sym_sizes()));
+    return {true, tensor.dim() - 2};
+  }
+  TORCH_CHECK(tensor.dim() == shared_rank || tensor.dim() == shared_rank + 1, "[lacewing.", traits(kind).name, "] ",
+              argument, " must have shape ", expected_text(channels, false, true), ", or ",
+              expected_text(channels, false, false), " where it is shared, not ", shape_text(tensor.sym_sizes()));
+  const bool batched = tensor.dim() == shared_rank + 1;
+  return {batched, batched ? 1 : 0};
+}
+
+/// Takes the channel extents of an operand, or compares them with those that are known.
+void take_channels(Kind kind, const at::Tensor& x, const at::Tensor& y, const at::Tensor& tensor, Channels channels,
+                   std::int64_t dim, std::optional<c10::SymInt>& a, std::optional<c10::SymInt>& b) {
+  const auto take = [&](std::optional<c10::SymInt>& extent) {
+    const c10::SymInt size = tensor.sym_size(dim++);
+    TORCH_CHECK(!extent.has_value() || *extent == size, "[lacewing.", traits(kind).name,
+                "] input1 of shape ", shape_text(x.sym_sizes()), " and input2 of shape ", shape_text(y.sym_sizes()),
+                " do not fit: they must agree in the channels that the product joins, and have ", *extent, " and ", size);
+    extent = size;
+  };
+  if (channels.a) {
+    take(a);
+  }
+  if (channels.b) {
+    take(b);
+  }
+}
+
+}  // namespace
+
+std::string shape_text(c10::SymIntArrayRef sizes) {
+  std::ostringstream text;
+  text << "(";
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    text << (i == 0 ? "" : ", ") << sizes[i];
+  }
+  text << (sizes.size() == 1 ? ",)" : ")");
+  return text.str();
+}
+
+c10::SymDimVector ProductShape::output(Channels z) const {
+  c10::SymDimVector sizes;
+  if (z_batched) {
+    sizes.push_back(batch);
+  }
+  sizes.push_back(plan.rows);
+  if (z.a) {
+    sizes.push_back(extent_a);
+  }
+  if (z.b) {
+    sizes.push_back(extent_b);
+  }
+  return sizes;
+}
+
+ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y,
+                           const std::optional<at::Tensor>& scale, const at::Tensor& plan, at::IntArrayRef meta,
+                           bool accumulated) {
+  const KindTraits& op = traits(kind);
+  const bool unary = kind == Kind::scale;
+  const char* const name_x = unary ? "input" : "input1";
+  const char* const index_x = unary ? "index" : "index1";
+  TORCH_CHECK(meta.size() == PlanMeta::size, "[lacewing.", op.name, "] meta must have ", PlanMeta::size,
+              " integers, not ", meta.size());
+  check_floating(kind, name_x, x);
+  check_device(kind, "the info", plan, x);
+  ProductShape shape;
+  const OperandShape layout_x = check_rank(kind, name_x, x, op.x);
+  shape.x_batched = layout_x.batched;
+  shape.rows_x = x.sym_size(layout_x.rows_dim);
+  std::optional<c10::SymInt> a;
+  std::optional<c10::SymInt> b;
+  take_channels(kind, x, y, x, op.x, layout_x.rows_dim + 1, a, b);
+  if (unary) {
+    for (std::int64_t dim = 0; dim < layout_x.rows_dim; ++dim) {
+      shape.batch = shape.batch * x.sym_size(dim);
+    }
+  } else {
+    check_floating(kind, "input2", y);
+    check_device(kind, "input2", y, x);
+    const OperandShape layout_y = check_rank(kind, "input2", y, op.y);
+    shape.y_batched = layout_y.batched;
+    shape.rows_y = y.sym_size(layout_y.rows_dim);
+    take_channels(kind, x, y, y, op.y, layout_y.rows_dim + 1, a, b);
+    if (shape.x_batched) {
+      shape.batch = x.sym_size(0);
+    }
+    if (shape.y_batched) {
+      TORCH_CHECK(!shape.x_batched || shape.batch == y.sym_size(0), "[lacewing.", op.name, "] input1 of shape ",
+                  shape_text(x.sym_sizes()), " and input2 of shape ", shape_text(y.sym_sizes()),
+                  " must agree in N; an operand that is the same for every n has no dim N");
+      shape.batch = y.sym_size(0);
+    }
+  }
+  shape.z_batched = (shape.x_batched || shape.y_batched) && !accumulated;
+  shape.extent_a = a.value_or(1);
+  shape.extent_b = b.value_or(1);
+
+  const PlanMeta given = PlanMeta::from({meta.data(), meta.size()});
+  if (given.is_dynamic()) {
+    TORCH_CHECK(unary || shape.rows_x == shape.rows_y, "[lacewing.", op.name,
+                "] an info whose fields are all absent takes as many rows of input1 as of input2, not ", shape.rows_x,
+                " and ", shape.rows_y);
+    shape.plan = given.resolved(shape.rows_x.guard_int(__FILE__, __LINE__));
+  } else {
+    shape.plan = given;
+  }
+  check_rows(kind, index_x, name_x, x, shape.rows_x, layout_x.rows_dim, shape.plan, plan, false);
+  if (!unary) {
+    check_rows(kind, "index2", "input2", y, shape.rows_y, shape.y_batched ? 1 : 0, shape.plan, plan, true);
+  }
+  if (scale.has_value()) {
+    check_floating(kind, "scale", *scale);
+    check_device(kind, "scale", *scale, x);
+    TORCH_CHECK(scale->dim() == 1 && scale->sym_size(0) == shape.plan.entries, "[lacewing.", op.name,
+                "] scale must have shape (", shape.plan.entries, ",), one entry for each term, not ",
+                shape_text(scale->sym_sizes()));
+    TORCH_CHECK(!scale->is_complex() || x.is_complex() || (y.defined() && y.is_complex()), "[lacewing.", op.name,
+                "] scale is complex but ", unary ? "the input is" : "both inputs are", " real: its imaginary part would be lost");
+  }
+  return shape;
+}
+
+void check_backward_plan(Kind kind, const char* argument, const PlanMeta& forward, at::IntArrayRef meta,
+                         const c10::SymInt& rows) {
+  if (meta.empty()) {
+    return;
+  }
+  const PlanMeta backward = PlanMeta::from({meta.data(), meta.size()});
+  if (backward.is_dynamic() || forward.is_dynamic()) {
+    return;
+  }
+  TORCH_CHECK(backward.terms_hash == forward.terms_hash && backward.terms == forward.terms, "[lacewing.",
+              traits(kind).name, "] ", argument,
+              " does not hold the same terms as info_fwd: build the infos together, or leave it out");
+  TORCH_CHECK(rows == backward.rows, "[lacewing.", traits(kind).name, "] ", argument, " gives a gradient of ",
+              backward.rows, " rows for an input of ", rows, " rows: build it with the input's size");
+}
+
+void check_grad(Kind kind, const ProductShape& shape, const at::Tensor& grad) {
+  const c10::SymDimVector expected = shape.output(traits(kind).z);
+  TORCH_CHECK(kind == Kind::scale || grad.sym_sizes() == c10::SymIntArrayRef(expected), "[lacewing.",
+              traits(kind).name, "] grad must have the shape ", shape_text(expected), " of the output, not ",
+              shape_text(grad.sym_sizes()));
+}
+
+}  // namespace lacewing::product

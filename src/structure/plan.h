@@ -1,0 +1,111 @@
+// A plan: the terms of a product grouped by output row, packed into one integer array, and its description.
+// Torch-free.
+//
+// The array holds, one after the other, those of these that the flags name; an absent one is the identity:
+//   segments (rows + 1), index1 (terms), index2 (terms), order (terms),
+//   inverse_segments (entries + 1) and inverse_terms (terms) where an entry of scale is used by several terms.
+// A mirrored plan has the roles of index1 and index2 exchanged, over the same array.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "kernels/product.h"
+
+namespace lacewing::structure {
+
+/// Everything about a plan but its array. Crosses the boundary of an op as integers, in this order.
+struct PlanMeta {
+  using Flag = std::int64_t;
+  static constexpr Flag has_segments = 1;
+  static constexpr Flag has_index1 = 2;
+  static constexpr Flag has_index2 = 4;
+  static constexpr Flag has_order = 8;
+  static constexpr Flag has_inverse = 16;
+  static constexpr Flag wide = 32;  ///< int64 instead of int32
+  static constexpr Flag mirrored = 64;
+  static constexpr std::int64_t unknown = -1;
+
+  std::int64_t entries = unknown;  ///< T, the length of scale; unknown until a product is called: then it is M1
+  std::int64_t terms = unknown;    ///< how many terms; unknown where it follows entries
+  std::int64_t rows = unknown;     ///< rows of the output; unknown where it follows terms
+  std::int64_t need1 = 0;          ///< rows that input1 must have: one more than the largest index
+  std::int64_t need2 = 0;
+  std::int64_t flags = 0;
+  std::int64_t terms_hash = 0;  ///< of the set of terms, whatever their order and the roles of their indices
+  std::int64_t order_hash = 0;  ///< of the same with each term's entry of scale
+
+  static constexpr std::size_t size = 8;
+  std::array<std::int64_t, size> to_array() const {
+    return {entries, terms, rows, need1, need2, flags, terms_hash, order_hash};
+  }
+  static PlanMeta from(std::span<const std::int64_t> values) {
+    return {values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7]};
+  }
+
+  bool has(Flag flag) const { return (flags & flag) != 0; }
+  bool is_dynamic() const { return entries == unknown; }
+
+  /// Elements of the array.
+  std::int64_t length() const {
+    return (has(has_segments) ? rows + 1 : 0) + (has(has_index1) ? terms : 0) + (has(has_index2) ? terms : 0) +
+           (has(has_order) ? terms : 0) + (has(has_inverse) ? entries + 1 + terms : 0);
+  }
+
+  /// With T settled to the rows of the first input.
+  PlanMeta resolved(std::int64_t first_rows) const {
+    PlanMeta meta = *this;
+    if (meta.entries == unknown) {
+      meta.entries = first_rows;
+    }
+    if (meta.terms == unknown) {
+      meta.terms = meta.entries;
+    }
+    if (meta.rows == unknown) {
+      meta.rows = meta.terms;
+    }
+    return meta;
+  }
+
+  /// The same terms with input1 and input2 exchanged.
+  PlanMeta mirror() const {
+    PlanMeta meta = *this;
+    meta.flags ^= mirrored;
+    std::swap(meta.need1, meta.need2);
+    return meta;
+  }
+};
+
+/// The kernels' view of a plan whose T is settled. `array` is where its array lies.
+template <typename Pointer>
+kernels::Terms terms_of(const PlanMeta& meta, Pointer array) {
+  const std::int64_t width = meta.has(PlanMeta::wide) ? 8 : 4;
+  const char* next = static_cast<const char*>(static_cast<const void*>(array));
+  const auto take = [&](PlanMeta::Flag flag, std::int64_t count) -> const void* {
+    if (!meta.has(flag)) {
+      return nullptr;
+    }
+    const void* const here = next;
+    next += count * width;
+    return here;
+  };
+  kernels::Terms terms;
+  terms.segments = take(PlanMeta::has_segments, meta.rows + 1);
+  terms.index1 = take(PlanMeta::has_index1, meta.terms);
+  terms.index2 = take(PlanMeta::has_index2, meta.terms);
+  terms.order = take(PlanMeta::has_order, meta.terms);
+  terms.inverse_segments = take(PlanMeta::has_inverse, meta.entries + 1);
+  terms.inverse_terms = take(PlanMeta::has_inverse, meta.terms);
+  if (meta.has(PlanMeta::mirrored)) {
+    std::swap(terms.index1, terms.index2);
+  }
+  terms.wide = meta.has(PlanMeta::wide);
+  terms.rows = meta.rows;
+  terms.terms = meta.terms;
+  terms.entries = meta.entries;
+  return terms;
+}
+
+}  // namespace lacewing::structure

@@ -1,0 +1,350 @@
+#include "structure/plan_builder.h"
+
+#include <limits>
+#include <vector>
+
+#include "kernels/terms.h"
+#include "structure/term_sort.h"
+
+namespace lacewing::structure {
+namespace {
+
+/// The roles of a term's keys in a view: which are index1, index2 and the row.
+struct Roles {
+  Key index1, index2, row;
+};
+
+Roles roles_of(View view) {
+  switch (view) {
+    case View::backward1: return {Key::second, Key::row, Key::first};
+    case View::backward2: return {Key::row, Key::first, Key::second};
+    default: return {Key::first, Key::second, Key::row};
+  }
+}
+
+std::uint64_t mix(std::uint64_t v) {
+  v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9ull;
+  v = (v ^ (v >> 27)) * 0x94d049bb133111ebull;
+  return v ^ (v >> 31);
+}
+
+/// Sums over terms of symmetric functions of their indices: equal for every order of the terms and roles of the keys.
+struct TermHash {
+  std::uint64_t terms = 0;
+  std::uint64_t order = 0;
+
+  void add(std::uint64_t a, std::uint64_t b, std::uint64_t c, std::uint64_t entry) {
+    const std::uint64_t symmetric = (a + b + c) * 0x9e3779b97f4a7c15ull + (a * a + b * b + c * c) * 0xd1342543de82ef95ull +
+                                    (a * b * c) * 0xaf251af3b0f025b5ull;
+    terms += mix(symmetric);
+    order += mix(symmetric + (entry + 1) * 0xda942042e4dd58b5ull);
+  }
+  void add(const TermHash& other) {
+    terms += other.terms;
+    order += other.order;
+  }
+  void write(PlanMeta& meta) const {
+    meta.terms_hash = static_cast<std::int64_t>(terms);
+    meta.order_hash = static_cast<std::int64_t>(order);
+  }
+};
+
+bool fits_narrow(std::int64_t largest) { return largest < std::numeric_limits<std::int32_t>::max(); }
+
+template <typename Index>
+TermHash hash_of(const TermSort<Index>& terms) {
+  std::vector<TermHash> parts(static_cast<std::size_t>(terms.parts()));
+  terms.for_parts([&](std::int64_t part, std::int64_t begin, std::int64_t end) {
+    TermHash hash;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto& t = terms.data()[i];
+      hash.add(static_cast<std::uint64_t>(t.key[0]), static_cast<std::uint64_t>(t.key[1]),
+               static_cast<std::uint64_t>(t.key[2]), static_cast<std::uint64_t>(t.entry));
+    }
+    parts[static_cast<std::size_t>(part)] = hash;
+  });
+  TermHash total;
+  for (const TermHash& part : parts) {
+    total.add(part);
+  }
+  return total;
+}
+
+/// Which of the arrays of a view are the identity, and so are left out.
+template <typename Index>
+std::int64_t canonical_flags(const TermSort<Index>& terms, const Roles& roles, std::int64_t rows) {
+  std::vector<std::int64_t> parts(static_cast<std::size_t>(terms.parts()));
+  terms.for_parts([&](std::int64_t part, std::int64_t begin, std::int64_t end) {
+    std::int64_t flags = 0;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const auto& t = terms.data()[i];
+      flags |= static_cast<std::int64_t>(t.key[roles.row] != i) * PlanMeta::has_segments;
+      flags |= static_cast<std::int64_t>(t.key[roles.index1] != i) * PlanMeta::has_index1;
+      flags |= static_cast<std::int64_t>(t.key[roles.index2] != i) * PlanMeta::has_index2;
+      flags |= static_cast<std::int64_t>(t.entry != i) * PlanMeta::has_order;
+    }
+    parts[static_cast<std::size_t>(part)] = flags;
+  });
+  std::int64_t flags = rows == terms.count() ? 0 : PlanMeta::has_segments;
+  for (const std::int64_t part : parts) {
+    flags |= part;
+  }
+  return flags;
+}
+
+/// Fills the arrays that the flags name from terms that are sorted by row.
+template <typename Index>
+void fill(const TermSort<Index>& terms, const Roles& roles, const PlanMeta& meta, void* array) {
+  const kernels::Terms to = terms_of(meta, array);
+  auto* const segments = static_cast<Index*>(const_cast<void*>(to.segments));
+  auto* const index1 = static_cast<Index*>(const_cast<void*>(to.index1));
+  auto* const index2 = static_cast<Index*>(const_cast<void*>(to.index2));
+  auto* const order = static_cast<Index*>(const_cast<void*>(to.order));
+  const std::int64_t count = terms.count();
+  const auto* const r = terms.data();
+  terms.for_parts([&](std::int64_t, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (index1 != nullptr) {
+        index1[i] = r[i].key[roles.index1];
+      }
+      if (index2 != nullptr) {
+        index2[i] = r[i].key[roles.index2];
+      }
+      if (order != nullptr) {
+        order[i] = r[i].entry;
+      }
+      if (segments != nullptr) {
+        // Term i starts every row after its predecessor's, up to its own.
+        const std::int64_t previous = i == 0 ? -1 : static_cast<std::int64_t>(r[i - 1].key[roles.row]);
+        for (std::int64_t row = previous + 1; row <= static_cast<std::int64_t>(r[i].key[roles.row]); ++row) {
+          segments[row] = static_cast<Index>(i);
+        }
+      }
+    }
+  });
+  if (segments != nullptr) {
+    const std::int64_t last = count == 0 ? -1 : static_cast<std::int64_t>(r[count - 1].key[roles.row]);
+    std::fill(segments + last + 1, segments + meta.rows + 1, static_cast<Index>(count));
+  }
+}
+
+/// Where an entry has several terms: the terms of each entry, in order.
+template <typename Index>
+void fill_inverse(const PlanMeta& meta, void* array) {
+  const kernels::Terms to = terms_of(meta, array);
+  if (to.inverse_segments == nullptr) {
+    return;
+  }
+  auto* const segments = static_cast<Index*>(const_cast<void*>(to.inverse_segments));
+  auto* const inverse = static_cast<Index*>(const_cast<void*>(to.inverse_terms));
+  const auto* const order = static_cast<const Index*>(to.order);
+  std::fill(segments, segments + meta.entries + 1, Index{0});
+  for (std::int64_t term = 0; term < meta.terms; ++term) {
+    ++segments[order[term] + 1];
+  }
+  for (std::int64_t entry = 0; entry < meta.entries; ++entry) {
+    segments[entry + 1] += segments[entry];
+  }
+  std::vector<Index> next(segments, segments + meta.entries);
+  for (std::int64_t term = 0; term < meta.terms; ++term) {
+    inverse[next[static_cast<std::size_t>(order[term])]++] = static_cast<Index>(term);
+  }
+}
+
+std::int64_t limit_of(const Triples& triples, Key key) {
+  return key == Key::first ? triples.limit1 : key == Key::second ? triples.limit2 : triples.limit_row;
+}
+
+template <typename Index>
+std::vector<PlanMeta> build_sorted_as(const Triples& triples, const std::vector<Request>& requests,
+                                      const CpuExecutor& executor) {
+  TermSort<Index> terms(triples.count, executor);
+  terms.for_parts([&](std::int64_t, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      terms.data()[i] = {{static_cast<Index>(triples.index1 != nullptr ? triples.index1[i] : i),
+                          static_cast<Index>(triples.index2 != nullptr ? triples.index2[i] : i),
+                          static_cast<Index>(triples.row != nullptr ? triples.row[i] : i)},
+                         static_cast<Index>(i)};
+    }
+  });
+  const TermHash hash = hash_of(terms);
+  std::vector<PlanMeta> metas;
+  bool rotating = false;
+  for (const Request& request : requests) {
+    const Roles roles = roles_of(request.view);
+    if (!rotating) {
+      terms.sort(roles.index2, limit_of(triples, roles.index2));
+      terms.sort(roles.index1, limit_of(triples, roles.index1));
+      rotating = true;
+    }
+    terms.sort(roles.row, limit_of(triples, roles.row));
+    PlanMeta meta;
+    meta.entries = triples.count;
+    meta.terms = triples.count;
+    meta.rows = request.rows;
+    meta.need1 = limit_of(triples, roles.index1);
+    meta.need2 = limit_of(triples, roles.index2);
+    meta.flags = canonical_flags(terms, roles, request.rows) | (sizeof(Index) == 8 ? PlanMeta::wide : 0);
+    hash.write(meta);
+    fill(terms, roles, meta, request.allocate(meta.length(), sizeof(Index) == 8));
+    metas.push_back(meta);
+  }
+  return metas;
+}
+
+}  // namespace
+
+std::vector<PlanMeta> build_sorted(const Triples& triples, const std::vector<Request>& requests,
+                                   const CpuExecutor& executor) {
+  std::int64_t largest = std::max({triples.count, triples.limit1, triples.limit2, triples.limit_row});
+  for (const Request& request : requests) {
+    largest = std::max(largest, request.rows);
+  }
+  return fits_narrow(largest) ? build_sorted_as<std::int32_t>(triples, requests, executor)
+                              : build_sorted_as<std::int64_t>(triples, requests, executor);
+}
+
+namespace {
+
+template <typename Index>
+PlanMeta build_fields_as(const Fields& f, PlanMeta meta, const Allocate& allocate) {
+  // T is settled by a field: gather everything into rows, in the order of the rows.
+  const std::int64_t length = f.gather != nullptr ? *f.gather_length : *f.entries;
+  const std::int64_t segment_count = f.segments != nullptr || f.index_out != nullptr ? f.segment_count : length;
+  std::vector<std::int64_t> segment_of(static_cast<std::size_t>(meta.rows), -1);
+  for (std::int64_t s = 0; s < segment_count; ++s) {
+    segment_of[static_cast<std::size_t>(f.index_out != nullptr ? f.index_out[s] : s)] = s;
+  }
+  const auto begin_of = [&](std::int64_t s) { return f.segments != nullptr ? f.segments[s] : s; };
+  const auto end_of = [&](std::int64_t s) { return f.segments != nullptr ? f.segments[s + 1] : s + 1; };
+
+  const auto for_terms = [&](auto&& g) {
+    std::int64_t term = 0;
+    for (std::int64_t row = 0; row < meta.rows; ++row) {
+      const std::int64_t s = segment_of[static_cast<std::size_t>(row)];
+      if (s < 0) {
+        continue;
+      }
+      for (std::int64_t k = begin_of(s); k < end_of(s); ++k, ++term) {
+        const std::int64_t entry = f.gather != nullptr ? f.gather[k] : k;
+        g(term, f.index1 != nullptr ? f.index1[entry] : entry, f.index2 != nullptr ? f.index2[entry] : entry, row,
+          entry);
+      }
+    }
+    return term;
+  };
+
+  std::vector<bool> seen(static_cast<std::size_t>(*f.entries), false);
+  TermHash hash;
+  meta.flags = sizeof(Index) == 8 ? PlanMeta::wide : 0;
+  meta.terms = for_terms([&](std::int64_t term, std::int64_t i1, std::int64_t i2, std::int64_t row, std::int64_t entry) {
+    hash.add(static_cast<std::uint64_t>(i1), static_cast<std::uint64_t>(i2), static_cast<std::uint64_t>(row),
+             static_cast<std::uint64_t>(entry));
+    meta.flags |= (row != term ? PlanMeta::has_segments : 0) | (i1 != term ? PlanMeta::has_index1 : 0) |
+                  (i2 != term ? PlanMeta::has_index2 : 0) | (entry != term ? PlanMeta::has_order : 0);
+    if (seen[static_cast<std::size_t>(entry)]) {
+      meta.flags |= PlanMeta::has_order | PlanMeta::has_inverse;
+    }
+    seen[static_cast<std::size_t>(entry)] = true;
+  });
+  if (meta.terms != meta.rows) {
+    meta.flags |= PlanMeta::has_segments;
+  }
+  hash.write(meta);
+
+  void* const array = allocate(meta.length(), sizeof(Index) == 8);
+  const kernels::Terms to = terms_of(meta, array);
+  auto* const segments = static_cast<Index*>(const_cast<void*>(to.segments));
+  const auto put = [](const void* at, std::int64_t i, std::int64_t value) {
+    if (at != nullptr) {
+      static_cast<Index*>(const_cast<void*>(at))[i] = static_cast<Index>(value);
+    }
+  };
+  if (segments != nullptr) {
+    std::fill(segments, segments + meta.rows + 1, Index{0});
+  }
+  for_terms([&](std::int64_t term, std::int64_t i1, std::int64_t i2, std::int64_t row, std::int64_t entry) {
+    put(to.index1, term, i1);
+    put(to.index2, term, i2);
+    put(to.order, term, entry);
+    if (segments != nullptr) {
+      ++segments[row + 1];
+    }
+  });
+  if (segments != nullptr) {
+    for (std::int64_t row = 0; row < meta.rows; ++row) {
+      segments[row + 1] += segments[row];
+    }
+  }
+  fill_inverse<Index>(meta, array);
+  return meta;
+}
+
+template <typename Index>
+void derive_as(const PlanMeta& meta, const void* array, View view, bool unary, const PlanMeta& derived, void* out,
+               const CpuExecutor& executor) {
+  const kernels::TermsView<Index> from(terms_of(meta, array));
+  TermSort<Index> terms(meta.terms, executor);
+  executor.parallel_for(0, meta.rows, 1024, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      for (std::int64_t t = from.begin(row); t < from.end(row); ++t) {
+        const auto second = unary ? Index{0} : static_cast<Index>(from.second(t));
+        terms.data()[t] = {{static_cast<Index>(from.first(t)), second, static_cast<Index>(row)},
+                           static_cast<Index>(from.entry(t))};
+      }
+    }
+  });
+  Roles roles = roles_of(view);
+  if (unary) {
+    roles.index1 = Key::row;
+  }
+  terms.sort(roles.row, derived.rows);
+  fill(terms, roles, derived, out);
+  fill_inverse<Index>(derived, out);
+}
+
+}  // namespace
+
+PlanMeta build_from_fields(const Fields& fields, const Allocate& allocate) {
+  PlanMeta meta;
+  if (!fields.entries.has_value()) {
+    allocate(0, false);
+    return meta;
+  }
+  const std::int64_t length = fields.gather != nullptr ? *fields.gather_length : *fields.entries;
+  const bool counted = fields.segments != nullptr || fields.index_out != nullptr;
+  meta.entries = *fields.entries;
+  meta.rows = fields.out_size.value_or(counted ? fields.segment_count : length);
+  meta.need1 = fields.limit1;
+  meta.need2 = fields.limit2;
+  const std::int64_t largest = std::max({length, meta.entries, meta.rows, meta.need1, meta.need2});
+  return fits_narrow(largest) ? build_fields_as<std::int32_t>(fields, meta, allocate)
+                              : build_fields_as<std::int64_t>(fields, meta, allocate);
+}
+
+PlanMeta derived_meta(const PlanMeta& meta, View view, std::int64_t rows, bool unary) {
+  PlanMeta derived = meta;
+  derived.rows = rows;
+  derived.flags = (meta.flags & (PlanMeta::wide | PlanMeta::has_inverse)) | PlanMeta::has_segments |
+                  PlanMeta::has_index1 | PlanMeta::has_order;
+  if (unary) {
+    derived.need1 = meta.rows;
+  } else {
+    derived.flags |= PlanMeta::has_index2;
+    derived.need1 = view == View::backward1 ? meta.need2 : meta.rows;
+    derived.need2 = view == View::backward1 ? meta.rows : meta.need1;
+  }
+  return derived;
+}
+
+void derive(const PlanMeta& meta, const void* array, View view, std::int64_t rows, bool unary, void* out,
+            const CpuExecutor& executor) {
+  const PlanMeta derived = derived_meta(meta, view, rows, unary);
+  if (meta.has(PlanMeta::wide)) {
+    derive_as<std::int64_t>(meta, array, view, unary, derived, out, executor);
+  } else {
+    derive_as<std::int32_t>(meta, array, view, unary, derived, out, executor);
+  }
+}
+
+}  // namespace lacewing::structure
