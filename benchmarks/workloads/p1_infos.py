@@ -51,7 +51,7 @@ def run(context: Context) -> Outcome:
 
 def read_views(views: Sequence[View]) -> list[Tensor]:
     """Pointers and both indices of each view, in sorted order."""
-    return [tensor for view in views for tensor in (view.segments, view.first, view.second)]
+    return [tensor.cpu() for view in views for tensor in (view.segments, view.first, view.second)]
 
 
 def read_infos(infos: Sequence[Any]) -> list[Tensor]:

@@ -120,8 +120,8 @@ at::Tensor scatter_add(const RowKernels<Dev>& kernels, const executor_t<Dev>& ex
   if (check) {
     const std::int64_t k = out_of_range<Dev>(scatter_name, kernels, executor, index, rows);
     TORCH_CHECK(k == kernels::none_found, "[lacewing.", scatter_name, "] index[", k, "] = ", index_value(index, k),
-                " is out of range for an output of shape ", shape_text(at::IntArrayRef({rows, src.size(1)})), ": dim 0 has ", rows,
-                " entries");
+                " is out of range for an output of shape ", shape_text(at::IntArrayRef({rows, src.size(1)})),
+                ": dim 0 has ", rows, " entries");
   }
   if (check && mode == Mode::distinct) {
     check_distinct<Dev>(kernels, executor, index, rows);

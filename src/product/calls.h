@@ -23,6 +23,9 @@ using ScaleGradSignature = at::Tensor(std::int64_t kind, const at::Tensor& input
 using DerivePlanSignature = at::Tensor(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view,
                                        std::int64_t rows, bool unary);
 
+using WorkspaceSignature = std::int64_t(std::int64_t kind, const at::Tensor& input1, const OptionalTensor& input2,
+                                        const at::Tensor& plan, at::IntArrayRef meta, bool out_accumulated);
+
 /// A product, or sparse scale (without y) for Kind::scale.
 at::Tensor call_product(Kind kind, const at::Tensor& x, const at::Tensor& y, const OptionalTensor& scale,
                         const Plans& plans, bool accumulated);
@@ -30,6 +33,9 @@ at::Tensor call_product(Kind kind, const at::Tensor& x, const at::Tensor& y, con
 /// The gradient of scale: (T,).
 at::Tensor call_scale_grad(Kind kind, const at::Tensor& x, const at::Tensor& y, const at::Tensor& grad,
                            const Plans& plans, bool accumulated);
+
+/// The bytes that a product allocates beside its output.
+std::int64_t call_workspace(Kind kind, const at::Tensor& x, const at::Tensor& y, const Plan& plan, bool accumulated);
 
 at::Tensor call_derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
                             bool unary);

@@ -11,7 +11,7 @@
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 
-#include "product/calls.h"
+#include "product/plan_ops.h"
 #include "structure/plan_builder.h"
 
 namespace lacewing::product {
@@ -121,6 +121,8 @@ auto with_memory(const Checker& check, F&& build) {
   }
 }
 
+}  // namespace
+
 std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entries, const OptionalTensor& index1,
                                                 const OptionalTensor& index2, const OptionalTensor& seg_out,
                                                 const OptionalTensor& gather_index, const OptionalTensor& index_out,
@@ -212,6 +214,8 @@ std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entr
   });
 }
 
+namespace {
+
 /// The user's index in the width of the plans, or an empty tensor where it is absent or the identity.
 at::Tensor canonical(const HostIndex& index, bool wide, at::Device device) {
   const auto options = at::device(at::kCPU).dtype(wide ? at::kLong : at::kInt);
@@ -228,6 +232,8 @@ at::Tensor canonical(const HostIndex& index, bool wide, at::Device device) {
   }
   return index.tensor.to(options.dtype(), /*non_blocking=*/false, /*copy=*/true).to(device);
 }
+
+}  // namespace
 
 std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const OptionalTensor& index2,
                                      const OptionalTensor& index, std::int64_t entries,
@@ -305,6 +311,8 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
     return parts;
   });
 }
+
+namespace {
 
 std::vector<std::int64_t> to_vector(const PlanMeta& meta) {
   const auto values = meta.to_array();

@@ -183,6 +183,19 @@ at::Tensor scale_grad(std::int64_t kind_number, const at::Tensor& input1, const 
   return out;
 }
 
+std::int64_t product_workspace(std::int64_t kind_number, const at::Tensor& input1, const OptionalTensor& input2,
+                               const at::Tensor& plan, at::IntArrayRef meta, bool out_accumulated) {
+  const Kind kind = static_cast<Kind>(kind_number);
+  const at::Tensor x = kind == Kind::scale ? as_batch(input1) : input1;
+  const at::Tensor y = input2.value_or(at::Tensor());
+  const ProductShape shape = check_product(kind, x, y, std::nullopt, plan, meta, out_accumulated);
+  if (x.is_cuda() || backend() == Backend::reference || shape.batch == 0) {
+    return 0;
+  }
+  return kernels::cpu::product_workspace(arguments(kind, shape, x, y, plan, out_accumulated),
+                                         torch_executor().max_threads());
+}
+
 at::Tensor derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows, bool unary) {
   const PlanMeta from = PlanMeta::from({meta.data(), meta.size()});
   const auto which = static_cast<structure::View>(view);
@@ -236,6 +249,7 @@ void register_device(torch::Library& m, std::index_sequence<Kinds...>) {
   (m.impl(traits(static_cast<Kind>(Kinds)).name, product<static_cast<Kind>(Kinds)>), ...);
   m.impl("sparse_scale", scale_op);
   m.impl("product_scale_grad", scale_grad);
+  m.impl("product_workspace", product_workspace);
   m.impl("derive_plan", derive_plan);
 }
 

@@ -52,6 +52,11 @@ at::Tensor call_scale_grad(Kind kind, const at::Tensor& x, const at::Tensor& y, 
             first.meta, second.array, second.meta, accumulated);
 }
 
+std::int64_t call_workspace(Kind kind, const at::Tensor& x, const at::Tensor& y, const Plan& plan, bool accumulated) {
+  return handle<WorkspaceSignature>("lacewing::product_workspace")
+      .call(static_cast<std::int64_t>(kind), x, optional(y), *plan.array, plan.meta, accumulated);
+}
+
 at::Tensor call_derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
                             bool unary) {
   return handle<DerivePlanSignature>("lacewing::derive_plan").call(plan, meta, view, rows, unary);
@@ -70,6 +75,8 @@ TORCH_LIBRARY(lacewing, m) {
       std::string("product_scale_grad(int kind, Tensor input1, Tensor? input2, Tensor grad, ") + kPlans +
       ", bool out_accumulated) -> Tensor";
   m.def(scale_grad.c_str());
+  m.def(
+      "product_workspace(int kind, Tensor input1, Tensor? input2, Tensor plan, int[] meta, bool out_accumulated) -> int");
   m.def("derive_plan(Tensor plan, int[] meta, int view, int rows, bool unary) -> Tensor");
   m.def(
       "product_plan(int? entries, Tensor? index1, Tensor? index2, Tensor? seg_out, Tensor? gather_index, "

@@ -9,9 +9,9 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
-import lacewing  # noqa: F401  (loads the operators)
+import lacewing
 
-ops = torch.ops.lacewing
+ops = lacewing.ops
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128]
 DTYPES = [*FLOATS, torch.int32, torch.int64]
@@ -43,13 +43,8 @@ def scattered(src, index, rows):
 
 
 @pytest.fixture(params=["automatic", "reference"])
-def backend(request, monkeypatch):
-    if request.param == "reference" and not hasattr(lacewing, "use_backend"):
-        pytest.skip("the package has no use_backend")
-    if request.param == "reference":
-        with lacewing.use_backend("reference"):
-            yield request.param
-    else:
+def backend(request):
+    with lacewing.backend(request.param):
         yield request.param
 
 
@@ -79,7 +74,7 @@ def test_scatter_add_equals_index_add(mode, dtype, index_dtype, channels, device
     assert torch.equal(out, scattered(src, index.long(), 70))
 
 
-@pytest.mark.parametrize("rows, count, channels", [(5, 0, 3), (0, 0, 3), (5, 4, 0), (0, 0, 0)])
+@pytest.mark.parametrize(("rows", "count", "channels"), [(5, 0, 3), (0, 0, 3), (5, 4, 0), (0, 0, 0)])
 def test_empty(rows, count, channels, device, backend):
     index = torch.zeros(count, dtype=torch.int64, device=device)
 
@@ -304,12 +299,12 @@ def test_scatter_index_out_of_range(device, backend):
 def test_repeated_index_in_distinct_mode(device, backend):
     index = torch.tensor([5, 2, 7, 2, 5], device=device)
 
-    with raises("[lacewing.scatter_add_rows] index[3] = 2 repeats index[1]: mode \"distinct\" needs distinct indices"):
+    with raises('[lacewing.scatter_add_rows] index[3] = 2 repeats index[1]: mode "distinct" needs distinct indices'):
         ops.scatter_add_rows(torch.ones(5, 2, device=device), index, 8, "distinct")
 
 
 @pytest.mark.parametrize(
-    "src, index, sentence",
+    ("src", "index", "sentence"),
     [
         (torch.ones(3), torch.zeros(3, dtype=torch.int64), "src must have 2 dimensions, not shape (3,)"),
         (torch.ones(3, 2), torch.zeros(3, 1, dtype=torch.int64), "index must have 1 dimension, not shape (3, 1)"),
@@ -351,7 +346,9 @@ def test_negative_rows(device):
 
 def test_unknown_mode(device):
     with raises('mode must be "deterministic", "distinct" or "atomic", not "fast"'):
-        ops.scatter_add_rows(torch.ones(1, 2, device=device), torch.zeros(1, dtype=torch.int64, device=device), 1, "fast")
+        ops.scatter_add_rows(
+            torch.ones(1, 2, device=device), torch.zeros(1, dtype=torch.int64, device=device), 1, "fast"
+        )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device beside the CPU")

@@ -2,25 +2,27 @@
 #include "guide_snippet.h"
 
 #include <fstream>
-#include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
 
 namespace {
 
+/// The file without white space: formatters may break lines differently in the two places.
 std::string text_of(const std::string& path) {
   std::ifstream file(std::string(LACEWING_SOURCE_DIR) + "/" + path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
+  std::string text;
+  for (char c; file >> c;) {
+    text += c;
+  }
+  return text;
 }
 
 TEST(Guide, ShowsThisSnippet) {
   const auto snippet = text_of("tests/cpp/dispatch/guide_snippet.h");
 
   ASSERT_FALSE(snippet.empty());
-  EXPECT_NE(text_of("docs/dispatch.md").find("```cpp\n" + snippet + "```"), std::string::npos);
+  EXPECT_NE(text_of("docs/dispatch.md").find("```cpp" + snippet + "```"), std::string::npos);
 }
 
 TEST(Guide, ScalesRowsByTheirNumber) {

@@ -1,0 +1,6 @@
+// Everything: differentiable sparse tensor operations for PyTorch.
+#pragma once
+
+#include <lacewing/backend.h>
+#include <lacewing/info.h>
+#include <lacewing/product.h>

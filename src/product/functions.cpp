@@ -1,0 +1,161 @@
+// The public C++ functions: infos to plans, then the registered ops.
+#include <lacewing/product.h>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "product/calls.h"
+
+namespace lacewing {
+namespace {
+
+using product::Kind;
+using product::Plan;
+using product::Plans;
+using product::traits;
+using structure::PlanMeta;
+
+bool needs_grad(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
+
+/// A backward info's plan, where its scale is in the order of info_fwd's (or there is none).
+template <typename Info>
+std::optional<InfoPlan> usable(const Info& fwd, const std::optional<Info>& bwd) {
+  const bool other_order = bwd && fwd.fields().scale &&
+                           PlanMeta::from(bwd->plan().meta).order_hash != PlanMeta::from(fwd.plan().meta).order_hash;
+  return bwd && !other_order ? std::optional<InfoPlan>(bwd->plan()) : std::nullopt;
+}
+
+Plan to_plan(const std::optional<InfoPlan>& plan) { return plan ? Plan{plan->array, plan->meta} : Plan{}; }
+
+/// The rows of an operand with so many channel dims; 0 where its rank is wrong, which the op reports.
+std::int64_t rows_of(const at::Tensor& tensor, product::Channels channels) {
+  const std::int64_t dim = 1 + channels.count();
+  return tensor.dim() >= dim ? tensor.size(-dim) : 0;
+}
+
+at::Tensor apply(Kind kind, const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& given,
+                 const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
+  const std::int64_t in1 = rows_of(input1, traits(kind).x);
+  const std::int64_t in2 = rows_of(input2, traits(kind).y);
+  const SparseProductInfo info = given.resolved(in1);
+  const std::optional<at::Tensor>& scale = info.fields().scale;
+  std::optional<InfoPlan> bwd1 = usable(info, info_bwd1);
+  std::optional<InfoPlan> bwd2 = usable(info, info_bwd2);
+  const PlanMeta meta = PlanMeta::from(info.plan().meta);
+  const bool differentiable = c10::GradMode::is_enabled() &&
+                              (needs_grad(input1) || needs_grad(input2) || (scale && needs_grad(*scale)));
+  if (differentiable && meta.need1 <= in1 && meta.need2 <= in2) {
+    bwd1 = bwd1 ? bwd1 : info.backward_plan(1, in1, in2);
+    bwd2 = bwd2 ? bwd2 : info.backward_plan(2, in1, in2);
+  }
+  const Plans plans{Plan{info.plan().array, info.plan().meta}, to_plan(bwd1), to_plan(bwd2)};
+  return product::call_product(kind, input1, input2, scale, plans, out_accumulated);
+}
+
+at::Tensor raw(Kind kind, const char* name, const at::Tensor& input1, const at::Tensor& input2,
+               const SparseProductInfo::Fields& fields, bool out_accumulated) {
+  const auto refuse = [&](const char* argument, const at::Tensor& tensor) {
+    TORCH_CHECK(!needs_grad(tensor), "[lacewing.", name, "] ", argument,
+                " requires grad, but this op has no gradient: use ", traits(kind).name, ", or detach it");
+  };
+  refuse("input1", input1);
+  refuse("input2", input2);
+  refuse("scale", fields.scale.value_or(at::Tensor()));
+  return apply(kind, input1, input2, SparseProductInfo(fields).to(input1.device()), {}, {}, out_accumulated);
+}
+
+Kind kind_named(const std::string& op) {
+  for (std::size_t i = 0; i < product::kTraits.size(); ++i) {
+    if (op == product::kTraits[i].name) {
+      return static_cast<Kind>(i);
+    }
+  }
+  TORCH_CHECK(false, "[lacewing.workspace_bytes] there is no product named ", op);
+}
+
+}  // namespace
+
+at::Tensor sparse_mul(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+                      const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
+  return apply(Kind::mul, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+at::Tensor sparse_outer(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+                        const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
+  return apply(Kind::outer, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+at::Tensor sparse_inner(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+                        const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
+  return apply(Kind::inner, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+at::Tensor sparse_vecmat(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+                         const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
+  return apply(Kind::vecmat, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+at::Tensor sparse_vecsca(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+                         const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
+  return apply(Kind::vecsca, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+at::Tensor sparse_scavec(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+                         const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
+  return apply(Kind::scavec, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+at::Tensor sparse_mat_t_vec(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+                            const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
+  return apply(Kind::mat_t_vec, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+
+at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& info_fwd,
+                        const std::optional<SparseScaleInfo>& info_bwd) {
+  const std::optional<at::Tensor>& scale = info_fwd.fields().scale;
+  std::optional<InfoPlan> bwd = usable(info_fwd, info_bwd);
+  const bool differentiable = c10::GradMode::is_enabled() && (needs_grad(input) || (scale && needs_grad(*scale)));
+  if (!bwd && differentiable && input.dim() >= 2 && PlanMeta::from(info_fwd.plan().meta).need1 <= input.size(-2)) {
+    bwd = info_fwd.backward_plan(input.size(-2));
+  }
+  const Plans plans{Plan{info_fwd.plan().array, info_fwd.plan().meta}, to_plan(bwd), Plan{}};
+  return product::call_product(Kind::scale, input, {}, scale, plans, false);
+}
+
+at::Tensor indexed_mul_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+                                    const SparseProductInfo::Fields& fields, bool out_accumulated) {
+  return raw(Kind::mul, "indexed_mul_scale_gather", input1, input2, fields, out_accumulated);
+}
+at::Tensor indexed_outer_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+                                      const SparseProductInfo::Fields& fields, bool out_accumulated) {
+  return raw(Kind::outer, "indexed_outer_scale_gather", input1, input2, fields, out_accumulated);
+}
+at::Tensor indexed_inner_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+                                      const SparseProductInfo::Fields& fields, bool out_accumulated) {
+  return raw(Kind::inner, "indexed_inner_scale_gather", input1, input2, fields, out_accumulated);
+}
+at::Tensor indexed_vecmat_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+                                       const SparseProductInfo::Fields& fields, bool out_accumulated) {
+  return raw(Kind::vecmat, "indexed_vecmat_scale_gather", input1, input2, fields, out_accumulated);
+}
+at::Tensor indexed_vecsca_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+                                       const SparseProductInfo::Fields& fields, bool out_accumulated) {
+  return raw(Kind::vecsca, "indexed_vecsca_scale_gather", input1, input2, fields, out_accumulated);
+}
+at::Tensor indexed_scavec_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+                                       const SparseProductInfo::Fields& fields, bool out_accumulated) {
+  return raw(Kind::scavec, "indexed_scavec_scale_gather", input1, input2, fields, out_accumulated);
+}
+at::Tensor indexed_mat_t_vec_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+                                          const SparseProductInfo::Fields& fields, bool out_accumulated) {
+  return raw(Kind::mat_t_vec, "indexed_mat_t_vec_scale_gather", input1, input2, fields, out_accumulated);
+}
+
+at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
+  for (const at::Tensor& tensor : {input, fields.scale.value_or(at::Tensor())}) {
+    TORCH_CHECK(!needs_grad(tensor),
+                "[lacewing.indexed_scale_segment] an input requires grad, but this op has no gradient: use sparse_scale");
+  }
+  return sparse_scale(input, SparseScaleInfo(fields).to(input.device()));
+}
+
+std::int64_t workspace_bytes(const std::string& op, const at::Tensor& input1, const at::Tensor& input2,
+                             const InfoPlan& plan, bool out_accumulated) {
+  return product::call_workspace(kind_named(op), input1, input2, {plan.array, plan.meta}, out_accumulated);
+}
+
+}  // namespace lacewing

@@ -1,0 +1,279 @@
+#include <lacewing/info.h>
+
+#include <map>
+#include <mutex>
+
+#include <ATen/ATen.h>
+
+#include "kernels/terms.h"
+#include "product/plan_ops.h"
+#include "product/plans.h"
+#include "structure/plan_builder.h"
+
+namespace lacewing {
+namespace {
+
+using product::OptionalTensor;
+using structure::PlanMeta;
+
+InfoPlan plan_of(const at::Tensor& array, const at::Tensor& meta) {
+  const std::int64_t* const values = meta.const_data_ptr<std::int64_t>();
+  return {array, {values, values + meta.numel()}};
+}
+
+PlanMeta description(const InfoPlan& plan) { return PlanMeta::from(plan.meta); }
+
+std::optional<std::int64_t> length_of(const OptionalTensor& scale, const char* op) {
+  if (!scale) {
+    return std::nullopt;
+  }
+  TORCH_CHECK(scale->dim() == 1, "[lacewing.", op, "] scale must have 1 dimension, not shape ", scale->sizes());
+  return scale->size(0);
+}
+
+OptionalTensor copied(const OptionalTensor& index) {
+  return index ? OptionalTensor(index->to(at::kLong, false, /*copy=*/true)) : std::nullopt;
+}
+
+OptionalTensor present(const at::Tensor& index) {
+  return index.defined() && index.numel() > 0 ? OptionalTensor(index.to(at::kLong)) : std::nullopt;
+}
+
+OptionalTensor moved(const OptionalTensor& tensor, at::Device device) {
+  return tensor ? OptionalTensor(tensor->to(device)) : std::nullopt;
+}
+
+/// One array of a plan, by the offset of the kernels' view.
+OptionalTensor part_of(const InfoPlan& plan, const void* kernels::Terms::*part, std::int64_t length) {
+  const char* const base = static_cast<const char*>(plan.array.const_data_ptr());
+  const void* const here = structure::terms_of(description(plan), base).*part;
+  if (here == nullptr) {
+    return std::nullopt;
+  }
+  const std::int64_t start = (static_cast<const char*>(here) - base) / plan.array.element_size();
+  return plan.array.narrow(0, start, length).to(at::kLong);
+}
+
+OptionalTensor segments_of(const InfoPlan& plan) {
+  return part_of(plan, &kernels::Terms::segments, description(plan).rows + 1);
+}
+OptionalTensor order_of(const InfoPlan& plan) {
+  return part_of(plan, &kernels::Terms::order, description(plan).terms);
+}
+
+InfoPlan derived_plan(const InfoPlan& plan, const PlanMeta& meta, structure::View view, std::int64_t rows, bool unary) {
+  const auto values = meta.to_array();
+  const auto derived = structure::derived_meta(meta, view, rows, unary).to_array();
+  return {product::call_derive_plan(plan.array, values, static_cast<std::int64_t>(view), rows, unary),
+          {derived.begin(), derived.end()}};
+}
+
+/// Plans derived from an info, kept for its copies too.
+template <typename Key>
+class Derived {
+ public:
+  template <typename Make>
+  InfoPlan get(const Key& key, Make&& make) const {
+    const std::lock_guard lock(mutex_);
+    auto found = plans_.find(key);
+    if (found == plans_.end()) {
+      found = plans_.emplace(key, make()).first;
+    }
+    return found->second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::map<Key, InfoPlan> plans_;
+};
+
+}  // namespace
+
+struct SparseProductInfo::State {
+  Fields fields;
+  InfoPlan plan;
+  std::shared_ptr<const Derived<std::array<std::int64_t, 3>>> derived =
+      std::make_shared<Derived<std::array<std::int64_t, 3>>>();
+};
+
+SparseProductInfo::SparseProductInfo(const Fields& fields) {
+  auto state = std::make_shared<State>();
+  const auto [array, meta] =
+      product::product_plan(length_of(fields.scale, "SparseProductInfo"), fields.index1, fields.index2, fields.seg_out,
+                            fields.gather_index, fields.index_out, fields.out_size, "SparseProductInfo");
+  const bool indexed = fields.index1 || fields.index2 || fields.seg_out || fields.gather_index || fields.index_out;
+  state->plan = plan_of(indexed || !fields.scale ? array : array.to(fields.scale->device()), meta);
+  state->fields = {fields.scale,
+                   copied(fields.index1),
+                   copied(fields.index2),
+                   copied(fields.seg_out),
+                   copied(fields.gather_index),
+                   copied(fields.index_out),
+                   fields.out_size};
+  state_ = std::move(state);
+}
+
+SparseProductInfo::SparseProductInfo(std::optional<at::Tensor> scale, at::Tensor index1, at::Tensor index2,
+                                     InfoPlan plan) {
+  auto state = std::make_shared<State>();
+  state->fields = {std::move(scale),  present(index1), present(index2),       segments_of(plan),
+                   order_of(plan),    std::nullopt,    description(plan).rows};
+  state->plan = std::move(plan);
+  state_ = std::move(state);
+}
+
+const SparseProductInfo::Fields& SparseProductInfo::fields() const { return state_->fields; }
+const InfoPlan& SparseProductInfo::plan() const { return state_->plan; }
+at::Device SparseProductInfo::device() const { return state_->plan.array.device(); }
+
+SparseProductInfo SparseProductInfo::to(at::Device device) const {
+  auto state = std::make_shared<State>();
+  const Fields& f = state_->fields;
+  state->fields = {moved(f.scale, device),        moved(f.index1, device),    moved(f.index2, device),
+                   moved(f.seg_out, device),      moved(f.gather_index, device), moved(f.index_out, device),
+                   f.out_size};
+  state->plan = {state_->plan.array.to(device), state_->plan.meta};
+  SparseProductInfo info(*this);
+  info.state_ = std::move(state);
+  return info;
+}
+
+SparseProductInfo SparseProductInfo::with_scale(std::optional<at::Tensor> scale) const {
+  auto state = std::make_shared<State>(*state_);
+  state->fields.scale = std::move(scale);
+  SparseProductInfo info(*this);
+  info.state_ = std::move(state);
+  return info;
+}
+
+SparseProductInfo SparseProductInfo::resolved(std::int64_t rows) const {
+  const auto& out_size = state_->fields.out_size;
+  if (!description(state_->plan).is_dynamic() || !out_size || *out_size == rows) {
+    return *this;
+  }
+  Fields fields;
+  fields.index1 = at::arange(rows, at::device(device()).dtype(at::kLong));
+  fields.out_size = out_size;
+  return SparseProductInfo(fields);
+}
+
+InfoPlan SparseProductInfo::backward_plan(int input, std::int64_t in1_size, std::int64_t in2_size) const {
+  return state_->derived->get({input, in1_size, in2_size}, [&] {
+    const PlanMeta meta = description(state_->plan).resolved(in1_size);
+    return derived_plan(state_->plan, meta, static_cast<structure::View>(input), input == 1 ? in1_size : in2_size,
+                        /*unary=*/false);
+  });
+}
+
+SparseProductInfo sparse_product_info(const std::optional<at::Tensor>& index1, const std::optional<at::Tensor>& index2,
+                                      const std::optional<at::Tensor>& index, const std::optional<at::Tensor>& scale,
+                                      std::optional<std::int64_t> out_size) {
+  const char* const op = "sparse_product_info";
+  const auto parts = product::sorted_plans(index1, index2, index, length_of(scale, op).value_or(-1), out_size, {}, {},
+                                           /*unary=*/false, /*forward_only=*/true, op);
+  return {scale, parts[0], parts[1], plan_of(parts[3], parts[4])};
+}
+
+SparseProductInfos sparse_product_infos(const std::optional<at::Tensor>& index1,
+                                        const std::optional<at::Tensor>& index2, const std::optional<at::Tensor>& index,
+                                        const std::optional<at::Tensor>& scale, std::optional<std::int64_t> out_size,
+                                        std::optional<std::int64_t> in1_size, std::optional<std::int64_t> in2_size) {
+  const char* const op = "sparse_product_infos";
+  const auto parts = product::sorted_plans(index1, index2, index, length_of(scale, op).value_or(-1), out_size, in1_size,
+                                           in2_size, /*unary=*/false, /*forward_only=*/false, op);
+  return {{scale, parts[0], parts[1], plan_of(parts[3], parts[4])},
+          {scale, parts[1], parts[2], plan_of(parts[5], parts[6])},
+          {scale, parts[2], parts[0], plan_of(parts[7], parts[8])}};
+}
+
+SparseProductInfos derive_backward(const SparseProductInfo& given, std::int64_t in1_size, std::int64_t in2_size) {
+  const SparseProductInfo info = given.resolved(in1_size);
+  const PlanMeta meta = description(info.plan()).resolved(in1_size);
+  const auto values = meta.to_array();
+  const InfoPlan plan{info.plan().array, {values.begin(), values.end()}};
+  const at::Tensor identity = at::arange(meta.terms, at::device(info.device()).dtype(at::kLong));
+  const at::Tensor first = part_of(plan, &kernels::Terms::index1, meta.terms).value_or(identity);
+  const at::Tensor second = part_of(plan, &kernels::Terms::index2, meta.terms).value_or(identity);
+  const at::Tensor order = order_of(plan).value_or(identity);
+  const OptionalTensor segments = segments_of(plan);
+  const at::Tensor row =
+      segments ? at::repeat_interleave(at::arange(meta.rows, identity.options()), segments->diff()) : identity;
+  const OptionalTensor& scale = info.fields().scale;
+  if (meta.has(PlanMeta::has_inverse)) {
+    const OptionalTensor gathered = scale ? OptionalTensor(scale->index_select(0, order)) : std::nullopt;
+    return {info, sparse_product_info(second, row, first, gathered, in1_size),
+            sparse_product_info(row, first, second, gathered, in2_size)};
+  }
+  const at::Tensor zeros = at::zeros({meta.entries}, identity.options());
+  const at::Tensor index1 = zeros.index_copy(0, order, first);
+  const at::Tensor index2 = zeros.index_copy(0, order, second);
+  const at::Tensor out = zeros.index_copy(0, order, row);
+  return {info,
+          {scale, index2, out, info.backward_plan(1, in1_size, in2_size)},
+          {scale, out, index1, info.backward_plan(2, in1_size, in2_size)}};
+}
+
+struct SparseScaleInfo::State {
+  Fields fields;
+  InfoPlan plan;
+  std::shared_ptr<const Derived<std::int64_t>> derived = std::make_shared<Derived<std::int64_t>>();
+};
+
+SparseScaleInfo::SparseScaleInfo(const Fields& fields) {
+  auto state = std::make_shared<State>();
+  const auto [array, meta] =
+      product::product_plan(length_of(fields.scale, "SparseScaleInfo"), fields.index, std::nullopt, fields.seg_out,
+                            fields.gather_index, std::nullopt, fields.out_size, "SparseScaleInfo");
+  state->plan = plan_of(fields.index || fields.seg_out || !fields.scale ? array : array.to(fields.scale->device()), meta);
+  state->fields = {fields.scale, copied(fields.index), copied(fields.seg_out), copied(fields.gather_index),
+                   fields.out_size};
+  state_ = std::move(state);
+}
+
+SparseScaleInfo::SparseScaleInfo(std::optional<at::Tensor> scale, at::Tensor index, InfoPlan plan) {
+  auto state = std::make_shared<State>();
+  state->fields = {std::move(scale), present(index), segments_of(plan), order_of(plan), description(plan).rows};
+  state->plan = std::move(plan);
+  state_ = std::move(state);
+}
+
+const SparseScaleInfo::Fields& SparseScaleInfo::fields() const { return state_->fields; }
+const InfoPlan& SparseScaleInfo::plan() const { return state_->plan; }
+at::Device SparseScaleInfo::device() const { return state_->plan.array.device(); }
+
+SparseScaleInfo SparseScaleInfo::to(at::Device device) const {
+  auto state = std::make_shared<State>();
+  const Fields& f = state_->fields;
+  state->fields = {moved(f.scale, device), moved(f.index, device), moved(f.seg_out, device),
+                   moved(f.gather_index, device), f.out_size};
+  state->plan = {state_->plan.array.to(device), state_->plan.meta};
+  SparseScaleInfo info(*this);
+  info.state_ = std::move(state);
+  return info;
+}
+
+SparseScaleInfo SparseScaleInfo::with_scale(std::optional<at::Tensor> scale) const {
+  auto state = std::make_shared<State>(*state_);
+  state->fields.scale = std::move(scale);
+  SparseScaleInfo info(*this);
+  info.state_ = std::move(state);
+  return info;
+}
+
+InfoPlan SparseScaleInfo::backward_plan(std::int64_t in_size) const {
+  return state_->derived->get(in_size, [&] {
+    const PlanMeta meta = description(state_->plan).resolved(in_size);
+    return derived_plan(state_->plan, meta, structure::View::backward1, in_size, /*unary=*/true);
+  });
+}
+
+SparseScaleInfos sparse_scale_infos(const std::optional<at::Tensor>& index_out,
+                                    const std::optional<at::Tensor>& index_in, const std::optional<at::Tensor>& scale,
+                                    std::optional<std::int64_t> out_size, std::optional<std::int64_t> in_size) {
+  const char* const op = "sparse_scale_infos";
+  const auto parts = product::sorted_plans(index_in, std::nullopt, index_out, length_of(scale, op).value_or(-1),
+                                           out_size, in_size, {}, /*unary=*/true, /*forward_only=*/false, op);
+  return {{scale, parts[0], plan_of(parts[3], parts[4])}, {scale, parts[2], plan_of(parts[5], parts[6])}};
+}
+
+}  // namespace lacewing

@@ -1,0 +1,25 @@
+// Plans from the user's tensors; also registered as ops.
+#pragma once
+
+#include <string_view>
+#include <tuple>
+
+#include "product/calls.h"
+
+namespace lacewing::product {
+
+/// The plan of the fields of an info, and its description as an int64 tensor; `op` is whom errors name.
+std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entries, const OptionalTensor& index1,
+                                                const OptionalTensor& index2, const OptionalTensor& seg_out,
+                                                const OptionalTensor& gather_index, const OptionalTensor& index_out,
+                                                std::optional<std::int64_t> out_size, std::string_view op);
+
+/// The plans of triples: index1, index2 and index as they are kept (empty where absent or the identity), then array and
+/// description of fwd, bwd1 and bwd2 (fwd alone with `forward_only`, no bwd2 with `unary`). entries < 0: not known.
+std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const OptionalTensor& index2,
+                                     const OptionalTensor& index, std::int64_t entries,
+                                     std::optional<std::int64_t> out_size, std::optional<std::int64_t> in1_size,
+                                     std::optional<std::int64_t> in2_size, bool unary, bool forward_only,
+                                     std::string_view op);
+
+}  // namespace lacewing::product
