@@ -45,12 +45,12 @@ def _subplots(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figur
     return figure, axes.tolist()
 
 
-def grouped_bars(axis: Axes, labels: Sequence[str], series: dict[str, Sequence[float]]) -> None:
+def grouped_bars(axis: Axes, labels: Sequence[str], series: dict[str, Sequence[float]], first_color: int = 0) -> None:
     """Bars side by side, one colour per series; missing values are nan."""
     width = 0.8 / max(1, len(series))
     for number, (name, values) in enumerate(series.items()):
         left = [k - 0.4 + (number + 0.5) * width for k in range(len(labels))]
-        axis.bar(left, values, width, label=name, color=COLORS[number % len(COLORS)])
+        axis.bar(left, values, width, label=name, color=COLORS[(first_color + number) % len(COLORS)])
     axis.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
 
 
@@ -65,15 +65,15 @@ def _rows_figure(rows: Sequence[Row], title: str) -> Figure:
         names = list(dict.fromkeys(name for row in group for name in row.timings))
         ratio, fraction, memory = (axes[k][column] for k in range(3))
         nan = float("nan")
-        grouped_bars(ratio, labels, {p: [r.ratio(p) if p in r.timings else nan for r in group] for p in peers})
+        grouped_bars(ratio, labels, {p: [r.ratio(p) if p in r.timings else nan for r in group] for p in peers}, 1)
         ratio.set(title=mode, ylabel="times faster than", yscale="log")
         ratio.axhline(1, color="#334155", linewidth=0.8)
         grouped_bars(fraction, labels, {"lacewing": [r.fraction for r in group]})
         fraction.set(ylabel="fraction of measured limit")
         grouped_bars(memory, labels, {n: [r.peaks.get(n, 0) / 2**20 or nan for r in group] for n in names})
         memory.set(ylabel="peak memory, MiB", yscale="log")
-        ratio.legend(frameon=False)
-        memory.legend(frameon=False)
+    handles, labels = axes[2][0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, ncols=len(labels), loc="outside lower center")
     return figure
 
 
@@ -90,5 +90,6 @@ def _growth_figure(growths: Sequence[Growth], title: str) -> Figure:
                 axis.plot(sizes, [p.timing.median for p in g.points], "o-", markersize=3, color=color, label=g.name)
                 axis.plot(sizes, [p.least_s for p in g.points], ":", color=color)
             axis.set(xscale="log", yscale="log", xlabel=name, ylabel="seconds", title=mode)
-    axes[0][0].legend(frameon=False, fontsize=7)
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, ncols=len(labels), loc="outside lower center")
     return figure

@@ -185,6 +185,49 @@ def exact_values(like: Tensor, seed: int) -> Tensor:
     return values.to(like.dtype).to(like.device)
 
 
+def _transposed(t: Tensor) -> Tensor:
+    return t.transpose(-1, -2).contiguous().transpose(-1, -2) if t.dim() > 1 else t
+
+
+def _reversed(t: Tensor) -> Tensor:
+    order = list(range(t.dim()))[::-1]
+    return t.permute(order).contiguous().permute(order)
+
+
+def _every_other(t: Tensor) -> Tensor:
+    larger = torch.full([2 * size for size in t.shape], float("nan"), dtype=t.dtype, device=t.device)
+    view = larger[tuple(slice(0, None, 2) for _ in t.shape)]
+    return view.copy_(t)
+
+
+def _offset(t: Tensor) -> Tensor:
+    return torch.cat([t.new_full((1,), float("nan")), t.reshape(-1)])[1:].view(t.shape)
+
+
+def _expanded(dim: int) -> Callable[[Tensor], Tensor]:
+    def expand(t: Tensor) -> Tensor:
+        return t.narrow(dim, 0, 1).expand_as(t) if t.dim() and t.numel() else t
+
+    return expand
+
+
+def _overlapping(t: Tensor) -> Tensor:
+    return t.contiguous().as_strided(t.shape, [1] * t.dim()) if t.numel() else t
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "transposed": _transposed,
+    "reversed": _reversed,
+    "every_other": _every_other,
+    "offset": _offset,
+    "first_dim_expanded": _expanded(0),
+    "last_dim_expanded": _expanded(-1),
+    "all_expanded": lambda t: t.flatten()[:1].sum().expand(t.shape),
+    "overlapping": _overlapping,
+}
+"""Ways to lie in memory. Expanding and overlapping also change the values."""
+
+
 def make_fields(absent: Sequence[str], seed: int, entries: int = 6, rows: int = 4) -> tuple[Fields, int, int, int]:
     """Random fields without `absent`, with T and the rows that the two inputs need."""
     rng = random.Random(seed)
@@ -251,26 +294,31 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def leaves(*tensors: Tensor | None) -> list[Tensor | None]:
-    """Copies that require grad and keep their strides' meaning: fresh leaves of a graph."""
-    return [None if t is None else t.detach().clone().requires_grad_() for t in tensors]
+    """The same data, strides included, as fresh leaves of a graph."""
+    return [None if t is None else t.detach().requires_grad_() for t in tensors]
 
 
 def derivatives(
-    function: Callable[..., Tensor], x: Tensor, y: Tensor, scale: Tensor | None, order: int, seed: int = 17
+    function: Callable[..., Tensor],
+    x: Tensor,
+    y: Tensor,
+    scale: Tensor | None,
+    order: int,
+    layout: Callable[[Tensor], Tensor] = lambda tensor: tensor,
 ) -> dict[str, Tensor]:
     """The value of function(x, y, scale), its gradients, and (order 2) all Hessian-vector products, by name.
 
-    Upstream gradients and directions are random and depend on the seed and the shapes only.
+    Upstream gradients and directions are random, depend on the shapes only, and lie in memory as `layout` says.
     """
     inputs = dict(zip(("x", "y", "scale"), leaves(x, y, scale), strict=True))
     value = function(**inputs)
     inputs = {name: tensor for name, tensor in inputs.items() if tensor is not None}
-    upstream = exact_values(value, seed).requires_grad_()
+    upstream = layout(exact_values(value, 17)).detach().requires_grad_()
     result = {"value": value.detach()}
     gradients = torch.autograd.grad(value, list(inputs.values()), upstream, create_graph=order > 1)
     result |= {f"grad {name}": g.detach() for name, g in zip(inputs, gradients, strict=True)}
     if order > 1:
-        directions = [exact_values(g, seed + 1 + i) for i, g in enumerate(gradients)]
+        directions = [layout(exact_values(g, 18 + i)) for i, g in enumerate(gradients)]
         wrt = inputs | {"upstream": upstream}
         seconds = torch.autograd.grad(gradients, list(wrt.values()), directions, allow_unused=True)
         for (name, tensor), second in zip(wrt.items(), seconds, strict=True):
@@ -278,11 +326,13 @@ def derivatives(
     return result
 
 
-def oracle_derivatives(case: Case, order: int) -> dict[str, Tensor]:
+def oracle_derivatives(
+    case: Case, order: int, layout: Callable[[Tensor], Tensor] = lambda tensor: tensor
+) -> dict[str, Tensor]:
     """The same of the oracle, in double precision on the host."""
     wide = wide_dtype(torch.result_type(case.x, case.y))
     operands = (None if t is None else t.detach().cpu().to(wide_dtype(t.dtype)) for t in (case.x, case.y, case.scale))
-    result = derivatives(case.oracle, *operands, order)
+    result = derivatives(case.oracle, *operands, order, layout)
     assert result["value"].dtype == wide
     return result
 
