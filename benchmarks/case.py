@@ -84,7 +84,6 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 def run_case(case: Case, context: Context) -> Row:
     """Measures one case; a wrong result stops the run before any timing."""
-    context.tell(f"  {case.name} {case.mode}")
     inputs = case.make_inputs(0)
     errors = check_contenders(case.contenders, inputs, case.oracle, case.tolerances, case.readers)
     peaks = {name: peak_bytes(partial(run, inputs), context.device) for name, run in case.contenders.items()}
@@ -98,4 +97,7 @@ def run_case(case: Case, context: Context) -> Row:
     )
     least, limit = context.limits.seconds(case.work)
     fraction = least / timings[OURS].median
-    return Row(case.name, case.mode, timings, errors, peaks, case.work, limit, fraction, case.notes)
+    row = Row(case.name, case.mode, timings, errors, peaks, case.work, limit, fraction, case.notes)
+    ratios = ", ".join(f"{row.ratio(peer):.2f}x {peer}" for peer in row.peers)
+    context.tell(f"  {row.name} {row.mode}: {timings[OURS].median * 1e3:.3g} ms, {ratios}")
+    return row

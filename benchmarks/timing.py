@@ -40,8 +40,8 @@ class Schedule:
 
     warmup: int = 2
     repeats: int = 15
-    least_repeats: int = 5
-    budget_s: float = 20.0
+    least_repeats: int = 3
+    budget_s: float = 30.0
     sample_s: float = 0.02
     most_calls: int = 1000
 

@@ -24,6 +24,8 @@ from products_support import (
 CHANNELS = [(1, 1), (3, 16), (16, 3), (17, 67), (64, 17), (67, 64), (130, 6), (7, 130)]
 BATCHES = [1, 4, 5, 13, 40]
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.bfloat16]
+SOME_ROLES = [(False, False, False), (False, True, False), (True, False, True)]
+ROLES_AND_DTYPES = [(r, torch.float32) for r in ROLES] + [(r, d) for r in SOME_ROLES for d in DTYPES[1:]]
 
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=OPS.keys())
 each_roles = pytest.mark.parametrize("roles", ROLES, ids=role_id)
@@ -35,9 +37,10 @@ each_channels = pytest.mark.parametrize(
 
 
 @each_op
-@each_roles
 @each_channels
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: str(d)[6:])
+@pytest.mark.parametrize(
+    "roles, dtype", ROLES_AND_DTYPES, ids=lambda v: role_id(v) if isinstance(v, tuple) else str(v)[6:]
+)
 def test_sizes(
     op: Op, roles: tuple[bool, ...], channels: tuple[int, int], batch: int, dtype: torch.dtype, device: str
 ) -> None:

@@ -1,0 +1,13 @@
+"""The mutants of this library: small wrong changes, each of which some test must catch."""
+
+from __future__ import annotations
+
+from .cuda import CUDA_MUTANTS
+from .gradients import GRADIENT_MUTANTS
+from .kernels import KERNEL_MUTANTS
+from .record import BACKENDS, RULES, Mutant
+from .structure import STRUCTURE_MUTANTS
+
+MUTANTS: tuple[Mutant, ...] = (*KERNEL_MUTANTS, *STRUCTURE_MUTANTS, *GRADIENT_MUTANTS, *CUDA_MUTANTS)
+
+__all__ = ["BACKENDS", "MUTANTS", "RULES", "Mutant"]
