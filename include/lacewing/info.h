@@ -47,7 +47,7 @@ class LACEWING_API SparseProductInfo {
   /// Indices in the order of scale (absent ones undefined), grouped by a plan. For builders.
   SparseProductInfo(std::optional<at::Tensor> scale, at::Tensor index1, at::Tensor index2, InfoPlan plan);
 
-  /// The fields, indices as int64.
+  /// The fields; indices are int32 where they fit, else int64.
   const Fields& fields() const;
   const InfoPlan& plan() const;
   at::Device device() const;

@@ -66,13 +66,14 @@ class Plan(NamedTuple):
         return bool(self.meta[5] & _HAS_INVERSE)
 
     def _part(self, flag: int) -> Tensor | None:
+        """One of the packed arrays, as a view in the width that it is stored in."""
         _, terms, rows, _, _, flags, _, _ = self.meta
         if not flags & flag:
             return None
         start = 0
         for part, length in ((_HAS_SEGMENTS, rows + 1), (_HAS_INDEX1, terms), (_HAS_INDEX2, terms), (_HAS_ORDER, terms)):
             if part == flag:
-                return self.array[start : start + length].long()
+                return self.array[start : start + length]
             start += length if flags & part else 0
         return None
 
@@ -88,12 +89,12 @@ class Plan(NamedTuple):
         """index1, index2, output row and entry of scale of each term, in the order of the plan."""
         identity = torch.arange(self.meta[1], device=self.array.device)
         parts = [self._part(flag) for flag in (_HAS_INDEX1, _HAS_INDEX2, _HAS_ORDER)]
-        first, second, order = (identity if part is None else part for part in parts)
+        first, second, order = (identity if part is None else part.long() for part in parts)
         segments = self.segments()
         if segments is None:
             return first, second, identity, order
         rows = torch.arange(self.meta[2], device=self.array.device)
-        return first, second, rows.repeat_interleave(segments.diff()), order
+        return first, second, rows.repeat_interleave(segments.long().diff()), order
 
 
 def needs_grad(*tensors: Tensor | None) -> bool:

@@ -186,7 +186,7 @@ CPU_MUTANTS = (
         "cpu-forget-to-widen",
         SIMD,
         "to[i] = widen(from[i]);",
-        "if constexpr (is_narrow_v<T>) {\n      to[i] = from[i].bits;\n    } else {\n      to[i] = widen(from[i]);\n    }",
+        "if constexpr (is_narrow_v<T>) { to[i] = from[i].bits; } else { to[i] = widen(from[i]); }",
         ENDS,
         "half numbers are read as integers",
     ),

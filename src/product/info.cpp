@@ -36,14 +36,14 @@ OptionalTensor copied(const OptionalTensor& index) {
 }
 
 OptionalTensor present(const at::Tensor& index) {
-  return index.defined() && index.numel() > 0 ? OptionalTensor(index.to(at::kLong)) : std::nullopt;
+  return index.defined() && index.numel() > 0 ? OptionalTensor(index) : std::nullopt;
 }
 
 OptionalTensor moved(const OptionalTensor& tensor, at::Device device) {
   return tensor ? OptionalTensor(tensor->to(device)) : std::nullopt;
 }
 
-/// One array of a plan, by the offset of the kernels' view.
+/// One array of a plan, as a view of it.
 OptionalTensor part_of(const InfoPlan& plan, const void* kernels::Terms::*part, std::int64_t length) {
   const char* const base = static_cast<const char*>(plan.array.const_data_ptr());
   const void* const here = structure::terms_of(description(plan), base).*part;
@@ -51,7 +51,7 @@ OptionalTensor part_of(const InfoPlan& plan, const void* kernels::Terms::*part, 
     return std::nullopt;
   }
   const std::int64_t start = (static_cast<const char*>(here) - base) / plan.array.element_size();
-  return plan.array.narrow(0, start, length).to(at::kLong);
+  return plan.array.narrow(0, start, length);
 }
 
 OptionalTensor segments_of(const InfoPlan& plan) {
@@ -192,12 +192,12 @@ SparseProductInfos derive_backward(const SparseProductInfo& given, std::int64_t 
   const auto values = meta.to_array();
   const InfoPlan plan{info.plan().array, {values.begin(), values.end()}};
   const at::Tensor identity = at::arange(meta.terms, at::device(info.device()).dtype(at::kLong));
-  const at::Tensor first = part_of(plan, &kernels::Terms::index1, meta.terms).value_or(identity);
-  const at::Tensor second = part_of(plan, &kernels::Terms::index2, meta.terms).value_or(identity);
-  const at::Tensor order = order_of(plan).value_or(identity);
+  const at::Tensor first = part_of(plan, &kernels::Terms::index1, meta.terms).value_or(identity).to(at::kLong);
+  const at::Tensor second = part_of(plan, &kernels::Terms::index2, meta.terms).value_or(identity).to(at::kLong);
+  const at::Tensor order = order_of(plan).value_or(identity).to(at::kLong);
   const OptionalTensor segments = segments_of(plan);
   const at::Tensor row =
-      segments ? at::repeat_interleave(at::arange(meta.rows, identity.options()), segments->diff()) : identity;
+      segments ? at::repeat_interleave(at::arange(meta.rows, identity.options()), segments->to(at::kLong).diff()) : identity;
   const OptionalTensor& scale = info.fields().scale;
   if (meta.has(PlanMeta::has_inverse)) {
     const OptionalTensor gathered = scale ? OptionalTensor(scale->index_select(0, order)) : std::nullopt;

@@ -11,6 +11,7 @@
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 
+#include "common/memory.h"
 #include "product/plan_ops.h"
 #include "structure/plan_builder.h"
 
@@ -102,6 +103,7 @@ struct PlanMemory {
   structure::Allocate allocate() {
     return [this](std::int64_t length, bool wide) {
       array = at::empty({length}, at::device(at::kCPU).dtype(wide ? at::kLong : at::kInt));
+      prefer_huge_pages(array.mutable_data_ptr(), static_cast<std::int64_t>(array.nbytes()));
       return array.mutable_data_ptr();
     };
   }
@@ -230,7 +232,9 @@ at::Tensor canonical(const HostIndex& index, bool wide, at::Device device) {
   if (i == index.length()) {
     return at::empty({0}, options).to(device);
   }
-  return index.tensor.to(options.dtype(), /*non_blocking=*/false, /*copy=*/true).to(device);
+  const at::Tensor copy = at::empty({index.length()}, options);
+  prefer_huge_pages(copy.mutable_data_ptr(), static_cast<std::int64_t>(copy.nbytes()));
+  return copy.copy_(index.tensor).to(device);
 }
 
 }  // namespace

@@ -51,32 +51,15 @@ struct TermHash {
 
 bool fits_narrow(std::int64_t largest) { return largest < std::numeric_limits<std::int32_t>::max(); }
 
-template <typename Index>
-TermHash hash_of(const TermSort<Index>& terms) {
-  std::vector<TermHash> parts(static_cast<std::size_t>(terms.parts()));
-  terms.for_parts([&](std::int64_t part, std::int64_t begin, std::int64_t end) {
-    TermHash hash;
-    for (std::int64_t i = begin; i < end; ++i) {
-      const auto& t = terms.data()[i];
-      hash.add(static_cast<std::uint64_t>(t.key[0]), static_cast<std::uint64_t>(t.key[1]),
-               static_cast<std::uint64_t>(t.key[2]), static_cast<std::uint64_t>(t.entry));
-    }
-    parts[static_cast<std::size_t>(part)] = hash;
-  });
-  TermHash total;
-  for (const TermHash& part : parts) {
-    total.add(part);
-  }
-  return total;
-}
-
 /// Which of the arrays of a view are the identity, and so are left out.
 template <typename Index>
 std::int64_t canonical_flags(const TermSort<Index>& terms, const Roles& roles, std::int64_t rows) {
   std::vector<std::int64_t> parts(static_cast<std::size_t>(terms.parts()));
   terms.for_parts([&](std::int64_t part, std::int64_t begin, std::int64_t end) {
+    constexpr std::int64_t all =
+        PlanMeta::has_segments | PlanMeta::has_index1 | PlanMeta::has_index2 | PlanMeta::has_order;
     std::int64_t flags = 0;
-    for (std::int64_t i = begin; i < end; ++i) {
+    for (std::int64_t i = begin; i < end && flags != all; ++i) {
       const auto& t = terms.data()[i];
       flags |= static_cast<std::int64_t>(t.key[roles.row] != i) * PlanMeta::has_segments;
       flags |= static_cast<std::int64_t>(t.key[roles.index1] != i) * PlanMeta::has_index1;
@@ -159,15 +142,24 @@ template <typename Index>
 std::vector<PlanMeta> build_sorted_as(const Triples& triples, const std::vector<Request>& requests,
                                       const CpuExecutor& executor) {
   TermSort<Index> terms(triples.count, executor);
-  terms.for_parts([&](std::int64_t, std::int64_t begin, std::int64_t end) {
+  std::vector<TermHash> hashes(static_cast<std::size_t>(terms.parts()));
+  terms.for_parts([&](std::int64_t part, std::int64_t begin, std::int64_t end) {
+    TermHash hash;
     for (std::int64_t i = begin; i < end; ++i) {
-      terms.data()[i] = {{static_cast<Index>(triples.index1 != nullptr ? triples.index1[i] : i),
-                          static_cast<Index>(triples.index2 != nullptr ? triples.index2[i] : i),
-                          static_cast<Index>(triples.row != nullptr ? triples.row[i] : i)},
+      const std::int64_t first = triples.index1 != nullptr ? triples.index1[i] : i;
+      const std::int64_t second = triples.index2 != nullptr ? triples.index2[i] : i;
+      const std::int64_t row = triples.row != nullptr ? triples.row[i] : i;
+      hash.add(static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(second), static_cast<std::uint64_t>(row),
+               static_cast<std::uint64_t>(i));
+      terms.data()[i] = {{static_cast<Index>(first), static_cast<Index>(second), static_cast<Index>(row)},
                          static_cast<Index>(i)};
     }
+    hashes[static_cast<std::size_t>(part)] = hash;
   });
-  const TermHash hash = hash_of(terms);
+  TermHash hash;
+  for (const TermHash& part : hashes) {
+    hash.add(part);
+  }
   std::vector<PlanMeta> metas;
   bool rotating = false;
   for (const Request& request : requests) {

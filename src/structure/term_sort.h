@@ -14,6 +14,8 @@
 
 #include <lacewing/executor.h>
 
+#include "common/memory.h"
+
 namespace lacewing::structure {
 
 /// One term: an entry of scale, a row of each input, a row of the output. Members are indexed by Key.
@@ -35,7 +37,7 @@ class TermSort {
       : count_(count),
         executor_(executor),
         parts_(std::clamp<std::int64_t>(count / 4096, 1, executor.max_threads())),
-        records_(new Record[static_cast<std::size_t>(count)]) {}
+        records_(allocate(count)) {}
 
   std::int64_t count() const { return count_; }
   Record* data() { return records_.get(); }
@@ -61,7 +63,7 @@ class TermSort {
     const int passes = (bits + kDigitBits - 1) / kDigitBits;
     const int digit = (bits + passes - 1) / passes;
     if (spare_ == nullptr) {
-      spare_.reset(new Record[static_cast<std::size_t>(count_)]);
+      spare_ = allocate(count_);
     }
     for (int pass = 0; pass < passes; ++pass) {
       scatter(key, pass * digit, digit);
@@ -70,6 +72,12 @@ class TermSort {
   }
 
  private:
+  static std::unique_ptr<Record[]> allocate(std::int64_t count) {
+    std::unique_ptr<Record[]> records(new Record[static_cast<std::size_t>(count)]);
+    prefer_huge_pages(records.get(), count * static_cast<std::int64_t>(sizeof(Record)));
+    return records;
+  }
+
   /// Digits this wide keep the open cache lines of a pass within the first-level cache.
   static constexpr int kDigitBits = 9;
 

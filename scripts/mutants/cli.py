@@ -1,0 +1,151 @@
+"""The command line of the mutation tests."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import BACKENDS, MUTANTS, Mutant
+from .command import BuildError, TestRun
+from .library import LibraryBuild, has_gpu
+from .library import failed_test as failed_pytest
+from .native import NativeBuild, levels_here, suite_of
+from .native import failed_test as failed_gtest
+from .record import LEVELS
+from .report import BROKEN, CAUGHT, NOT_RUN, SURVIVED, Result, Session, machine_in_words, summary, write_docs
+from .tree import ROOT, Tree
+
+LIBRARY_BACKENDS = ("gradient", "cuda")
+WITH_RESULTS = "with --write-docs: add the results of another machine; repeatable"
+
+
+class Runner:
+    """Runs mutants and remembers what became of them."""
+
+    def __init__(self, tree: Tree, build_dir: Path) -> None:
+        self.tree = tree
+        self.native = NativeBuild(tree)
+        self.library = LibraryBuild(tree, build_dir)
+        self.gpu = has_gpu()
+        self.missing = self._missing()
+
+    def _missing(self) -> dict[str, str]:
+        """Backends that cannot run here, and why."""
+        here = levels_here()
+        missing = {level: f"the processor has no {level}" for level in LEVELS if level not in here}
+        if not self.gpu:
+            missing["cuda"] = "no CUDA device"
+        elif not self.library.has_cuda():
+            missing["cuda"] = "built without CUDA"
+        return missing
+
+    def check(self, backend: str) -> TestRun:
+        """The backend's tests without a mutant."""
+        return (self.library if backend in LIBRARY_BACKENDS else self.native).check(backend)
+
+    def run(self, mutant: Mutant, backend: str) -> Result:
+        """One mutant on one backend."""
+        if backend in self.missing:
+            return Result(mutant.name, backend, NOT_RUN, self.missing[backend], 0.0)
+        started = time.monotonic()
+        try:
+            outcome, by = self._outcome(mutant, backend)
+        except BuildError as error:
+            outcome, by = BROKEN, str(error)
+        return Result(mutant.name, backend, outcome, by, time.monotonic() - started)
+
+    def _outcome(self, mutant: Mutant, backend: str) -> tuple[str, str]:
+        with self.tree.mutated(mutant):
+            if backend in LIBRARY_BACKENDS:
+                run, name = self.library.test(backend, mutant.library_units()), failed_pytest
+            else:
+                run, name = self.native.test(backend), failed_gtest
+        return (SURVIVED, "") if run.passed else (CAUGHT, name(run))
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(prog="mutants.py", description="Break the library on purpose; tests must notice.")
+    parser.add_argument("--list", action="store_true", help="list the mutants and stop")
+    parser.add_argument("--only", action="append", metavar="WORD", help="mutants whose name contains WORD; repeatable")
+    parser.add_argument("--backend", action="append", choices=BACKENDS, help="these backends only; repeatable")
+    parser.add_argument("--build-dir", type=Path, default=ROOT / "build" / "dev", help="a build of the library")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="also write the results to FILE")
+    parser.add_argument("--write-docs", action="store_true", help="write docs/mutants.md")
+    parser.add_argument("--with-results", type=Path, action="append", default=[], metavar="FILE", help=WITH_RESULTS)
+    return parser.parse_args(arguments)
+
+
+def chosen(options: argparse.Namespace) -> Iterator[tuple[Mutant, str]]:
+    """The mutants that the options name, with each backend."""
+    for mutant in MUTANTS:
+        if options.only and not any(word in mutant.name for word in options.only):
+            continue
+        for backend in mutant.backends:
+            if not options.backend or backend in options.backend:
+                yield mutant, backend
+
+
+def suites(backends: set[str], missing: dict[str, str]) -> dict[str, str]:
+    """The sets of tests that backends need, each with one of them."""
+    wanted = [backend for backend in BACKENDS if backend in backends and backend not in missing]
+    return {backend if backend in LIBRARY_BACKENDS else suite_of(backend): backend for backend in wanted}
+
+
+def unchanged_fails(runner: Runner, backends: set[str]) -> bool:
+    """Whether a test fails without any mutant: then catching one would mean nothing."""
+    for suite, backend in suites(backends, runner.missing).items():
+        started = time.monotonic()
+        run = runner.check(backend)
+        seconds = time.monotonic() - started
+        print(f"no mutant, tests of {suite}: {'pass' if run.passed else 'FAIL'} ({seconds:.0f} s)", flush=True)
+        if not run.passed:
+            print(run.output[-3000:])
+            return True
+    return False
+
+
+def run_all(runner: Runner, pairs: list[tuple[Mutant, str]]) -> list[Result]:
+    """Every mutant in turn, with a line for each."""
+    results = []
+    for number, (mutant, backend) in enumerate(pairs, 1):
+        result = runner.run(mutant, backend)
+        results.append(result)
+        what = {CAUGHT: f"caught by {result.by}", SURVIVED: "SURVIVED", BROKEN: f"DOES NOT BUILD\n{result.by}"}
+        line = what.get(result.outcome, f"{result.outcome}: {result.by}")
+        print(f"[{number:3}/{len(pairs)}] {mutant.name}, {backend}: {line} ({result.seconds:.0f} s)", flush=True)
+    return results
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns 0 where every mutant that can run here was caught."""
+    options = parse(arguments)
+    pairs = list(chosen(options))
+    if options.list:
+        for mutant, backend in pairs:
+            print(f"{mutant.name:36} {backend:10} {mutant.breaks}")
+        return 0
+    started = time.monotonic()
+    tree = Tree()
+    misfits = tree.misfits([mutant for mutant, _ in pairs])
+    if misfits:
+        print("\n".join(misfits))
+        return 1
+    runner = Runner(tree, options.build_dir.resolve())
+    try:
+        if unchanged_fails(runner, {backend for _, backend in pairs}):
+            return 1
+    except BuildError as error:
+        print(error)
+        return 1
+    session = Session(machine=machine_in_words(runner.gpu))
+    session.results = run_all(runner, pairs)
+    session.seconds = time.monotonic() - started
+    if options.results:
+        session.write(options.results)
+    if options.write_docs:
+        write_docs([session, *(Session.read(path) for path in options.with_results)])
+    print(f"mutants: {summary(session.results)} ({session.seconds:.0f} s)")
+    return int(any(result.outcome in (SURVIVED, BROKEN) for result in session.results))
