@@ -41,9 +41,9 @@ SHARED_MUTANTS = (
         "forget-order",
         TERMS,
         "return order != nullptr ? static_cast<std::int64_t>(order[term]) : term;",
-        "return term;",
+        "return order != nullptr ? static_cast<std::int64_t>(order[0]) : term;",
         ("reference", *ENDS, "cuda"),
-        "a term takes the scale of its own position instead of its entry's",
+        "every term takes the scale of the first term's entry",
         units=("kernels/cuda/product.cu",),
     ),
     Mutant(

@@ -15,11 +15,16 @@ from .tree import ROOT, WORK, Tree
 
 LIBRARY = "lib/liblacewing.so"
 
-# Quick, and together they see every rule: first to third derivatives, real and complex, shared and accumulated.
+# Quick, and together they see every rule: derivatives up to the third, forward and reverse, real and complex, of
+# shared, accumulated and frozen operands.
 GRADIENT_TESTS = (
     "tests/python/test_product_matrix.py::test_third_derivatives",
     "tests/python/test_product_layouts.py::test_conjugated_views",
     "tests/python/test_product_matrix.py::test_mixed_dtypes_promote_and_gradients_keep_their_operands",
+    "tests/python/test_product_citizenship.py::test_complex_gradcheck",
+    "tests/python/test_sparse_scale.py::test_derivatives",
+    "tests/python/test_known_wrong_answers.py::test_frozen_operands_do_not_break_the_gradient_of_the_others",
+    "tests/python/test_product_infos.py::test_wrong_backward_infos_are_refused",
 )
 CUDA_TESTS = (
     "tests/python/test_product_matrix.py::test_third_derivatives",

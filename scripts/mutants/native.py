@@ -135,10 +135,13 @@ class NativeBuild:
         program = WORK / f"test_{suite}"
         libraries = ["-lgtest_main", "-lgtest", "-pthread"]
         build([self.compiler[-1], *map(str, objects), *libraries, "-o", str(program)], WORK)
-        return run_tests([str(program), "--gtest_brief=1", "--gtest_fail_fast"], WORK, {})
+        return run_tests([str(program), "--gtest_fail_fast"], WORK, {})
 
 
 def failed_test(run: TestRun) -> str:
-    """The first test that failed, as GoogleTest names it."""
+    """The first test that failed, as GoogleTest names it, or the one that did not come to its end."""
     found = re.search(r"^\[  FAILED  \] ([\w./]+)", run.output, re.MULTILINE)
-    return found.group(1) if found else describe_end(run)
+    if found:
+        return found.group(1)
+    started = re.findall(r"^\[ RUN      \] ([\w./]+)", run.output, re.MULTILINE)
+    return f"{started[-1]}: {describe_end(run)}" if started else describe_end(run)

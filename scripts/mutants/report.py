@@ -107,14 +107,15 @@ sources, and expects the tests to fail: what they cannot see, they do not test. 
 
 | backend | what is built for a mutant | tests |
 | --- | --- | --- |
-| reference, cpu, baseline, avx2, avx512 | the object of that backend, linked to the others unchanged; no torch | kernels |
+| reference, cpu, baseline, avx2, avx512 | the object of that backend, linked to the others; no torch | kernels |
 | structure | the object of the structure; no torch | structure |
 | gradient | the changed sources, linked to the objects of `build/dev` | Python |
 | cuda | the same, where torch sees a CUDA device; listed as not run elsewhere | Python, on the device |
 
 `cpu` is what all instruction sets of the CPU kernels share. The tests are those of `tests/cpp/kernels` and
-`tests/cpp/structure`, and a quick selection of `tests/python` (see `scripts/mutants/library.py`). Before any mutant, the
-same tests must pass without one.
+`tests/cpp/structure`, and a quick selection of `tests/python` (see `scripts/mutants/library.py`). Before any mutant,
+the same tests must pass without one.
+
 The script fails where a mutant survives, does not compile, or where its old text does not stand in its file exactly
 once. The last of these `tests/python/test_mutants.py` checks in every run of the tests.
 

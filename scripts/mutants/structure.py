@@ -108,9 +108,9 @@ STRUCTURE_MUTANTS = (
         "derive-forget-order",
         BUILDER,
         "static_cast<Index>(from.entry(t))};",
-        "static_cast<Index>(t)};",
+        "static_cast<Index>(from.entry(0))};",
         ("structure",),
-        "a derived plan takes scale by position",
+        "every term of a derived plan takes the scale of the first term's entry",
     ),
     Mutant(
         "derive-forget-inverse",

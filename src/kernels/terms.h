@@ -12,6 +12,7 @@ struct TermsView {
   const Index* index1;
   const Index* index2;
   const Index* order;
+  const Index* by_index2;
   std::int64_t rows;
 
   explicit TermsView(const Terms& terms)
@@ -19,6 +20,7 @@ struct TermsView {
         index1(static_cast<const Index*>(terms.index1)),
         index2(static_cast<const Index*>(terms.index2)),
         order(static_cast<const Index*>(terms.order)),
+        by_index2(static_cast<const Index*>(terms.by_index2)),
         rows(terms.rows) {}
 
   LACEWING_HOST_DEVICE std::int64_t begin(std::int64_t row) const {

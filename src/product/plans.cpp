@@ -16,7 +16,7 @@ std::vector<std::int64_t> to_vector(const PlanMeta& meta) {
 
 /// One gradient's plan. Where every array is the identity and the sizes agree, it is the plan itself.
 Plan derived(const Plan& forward, const PlanMeta& meta, View view, std::int64_t rows, bool unary) {
-  if (meta.length() == 0 && meta.rows == meta.terms && meta.rows == rows) {
+  if (meta.is_identity() && meta.rows == rows) {
     PlanMeta same = meta;
     same.need1 = same.need2 = meta.terms;
     return {forward.array, to_vector(same)};

@@ -3,7 +3,8 @@
 //
 // The array holds, one after the other, those of these that the flags name; an absent one is the identity:
 //   segments (rows + 1), index1 (terms), index2 (terms), order (terms),
-//   inverse_segments (entries + 1) and inverse_terms (terms) where an entry of scale is used by several terms.
+//   inverse_segments (entries + 1) and inverse_terms (terms) where an entry of scale is used by several terms,
+//   by_index1 (terms) and by_index2 (terms), in small plans: the terms sorted by (index, row).
 // A mirrored plan has the roles of index1 and index2 exchanged, over the same array.
 #pragma once
 
@@ -26,6 +27,9 @@ struct PlanMeta {
   static constexpr Flag has_inverse = 16;
   static constexpr Flag wide = 32;  ///< int64 instead of int32
   static constexpr Flag mirrored = 64;
+  static constexpr Flag has_groups = 128;
+  /// Plans of at most so many terms have groups: beyond, a batch is small and terms are not shared through a cache.
+  static constexpr std::int64_t grouped_terms = 1 << 14;
   static constexpr std::int64_t unknown = -1;
 
   std::int64_t entries = unknown;  ///< T, the length of scale; unknown until a product is called: then it is M1
@@ -48,10 +52,16 @@ struct PlanMeta {
   bool has(Flag flag) const { return (flags & flag) != 0; }
   bool is_dynamic() const { return entries == unknown; }
 
+  /// Whether each term is its own row, with its own row of each input and its own entry of scale.
+  bool is_identity() const {
+    return rows == terms && (flags & (has_segments | has_index1 | has_index2 | has_order)) == 0;
+  }
+
   /// Elements of the array.
   std::int64_t length() const {
     return (has(has_segments) ? rows + 1 : 0) + (has(has_index1) ? terms : 0) + (has(has_index2) ? terms : 0) +
-           (has(has_order) ? terms : 0) + (has(has_inverse) ? entries + 1 + terms : 0);
+           (has(has_order) ? terms : 0) + (has(has_inverse) ? entries + 1 + terms : 0) +
+           (has(has_groups) ? 2 * terms : 0);
   }
 
   /// With T settled to the rows of the first input.
@@ -98,9 +108,13 @@ kernels::Terms terms_of(const PlanMeta& meta, Pointer array) {
   terms.order = take(PlanMeta::has_order, meta.terms);
   terms.inverse_segments = take(PlanMeta::has_inverse, meta.entries + 1);
   terms.inverse_terms = take(PlanMeta::has_inverse, meta.terms);
+  terms.by_index1 = take(PlanMeta::has_groups, meta.terms);
+  terms.by_index2 = take(PlanMeta::has_groups, meta.terms);
   if (meta.has(PlanMeta::mirrored)) {
     std::swap(terms.index1, terms.index2);
+    std::swap(terms.by_index1, terms.by_index2);
   }
+  terms.mirrored = meta.has(PlanMeta::mirrored);
   terms.wide = meta.has(PlanMeta::wide);
   terms.rows = meta.rows;
   terms.terms = meta.terms;

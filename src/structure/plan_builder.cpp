@@ -1,6 +1,8 @@
 #include "structure/plan_builder.h"
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "kernels/terms.h"
@@ -111,6 +113,28 @@ void fill(const TermSort<Index>& terms, const Roles& roles, const PlanMeta& meta
   }
 }
 
+/// In small plans: the terms in the order of each index, and of the rows inside.
+template <typename Index>
+void fill_groups(const PlanMeta& meta, void* array) {
+  const kernels::Terms to = terms_of(meta, array);
+  if (to.by_index1 == nullptr) {
+    return;
+  }
+  const kernels::TermsView<Index> terms(to);
+  const auto fill = [&](const void* where, auto&& key) {
+    auto* const order = static_cast<Index*>(const_cast<void*>(where));
+    std::iota(order, order + meta.terms, Index{0});
+    // Terms are numbered row by row, so a stable sort by the index leaves the rows in order.
+    std::stable_sort(order, order + meta.terms, [&](Index a, Index b) { return key(a) < key(b); });
+  };
+  fill(to.by_index1, [&](Index term) { return terms.first(term); });
+  fill(to.by_index2, [&](Index term) { return terms.second(term); });
+}
+
+std::int64_t group_flag(std::int64_t terms) {
+  return terms > 0 && terms <= PlanMeta::grouped_terms ? PlanMeta::has_groups : 0;
+}
+
 /// Where an entry has several terms: the terms of each entry, in order.
 template <typename Index>
 void fill_inverse(const PlanMeta& meta, void* array) {
@@ -176,9 +200,12 @@ std::vector<PlanMeta> build_sorted_as(const Triples& triples, const std::vector<
     meta.rows = request.rows;
     meta.need1 = limit_of(triples, roles.index1);
     meta.need2 = limit_of(triples, roles.index2);
-    meta.flags = canonical_flags(terms, roles, request.rows) | (sizeof(Index) == 8 ? PlanMeta::wide : 0);
+    meta.flags = canonical_flags(terms, roles, request.rows) | (sizeof(Index) == 8 ? PlanMeta::wide : 0) |
+                 group_flag(meta.terms);
     hash.write(meta);
-    fill(terms, roles, meta, request.allocate(meta.length(), sizeof(Index) == 8));
+    void* const array = request.allocate(meta.length(), sizeof(Index) == 8);
+    fill(terms, roles, meta, array);
+    fill_groups<Index>(meta, array);
     metas.push_back(meta);
   }
   return metas;
@@ -242,6 +269,7 @@ PlanMeta build_fields_as(const Fields& f, PlanMeta meta, const Allocate& allocat
   if (meta.terms != meta.rows) {
     meta.flags |= PlanMeta::has_segments;
   }
+  meta.flags |= group_flag(meta.terms);
   hash.write(meta);
 
   void* const array = allocate(meta.length(), sizeof(Index) == 8);
@@ -269,6 +297,7 @@ PlanMeta build_fields_as(const Fields& f, PlanMeta meta, const Allocate& allocat
     }
   }
   fill_inverse<Index>(meta, array);
+  fill_groups<Index>(meta, array);
   return meta;
 }
 
@@ -293,6 +322,7 @@ void derive_as(const PlanMeta& meta, const void* array, View view, bool unary, c
   terms.sort(roles.row, derived.rows);
   fill(terms, roles, derived, out);
   fill_inverse<Index>(derived, out);
+  fill_groups<Index>(derived, out);
 }
 
 }  // namespace
@@ -317,7 +347,8 @@ PlanMeta build_from_fields(const Fields& fields, const Allocate& allocate) {
 PlanMeta derived_meta(const PlanMeta& meta, View view, std::int64_t rows, bool unary) {
   PlanMeta derived = meta;
   derived.rows = rows;
-  derived.flags = (meta.flags & (PlanMeta::wide | PlanMeta::has_inverse)) | PlanMeta::has_segments |
+  derived.flags = (meta.flags & (PlanMeta::wide | PlanMeta::has_inverse | PlanMeta::has_groups)) |
+                  PlanMeta::has_segments |
                   PlanMeta::has_index1 | PlanMeta::has_order;
   if (unary) {
     derived.need1 = meta.rows;

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 
-import torch
-
 import pytest
+import torch
 
 
 def _devices() -> list[str]:

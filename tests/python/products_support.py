@@ -377,9 +377,10 @@ def assert_derivatives_close(got: dict[str, Tensor], want: dict[str, Tensor], dt
 def run_python(code: str, **environment: str) -> str:
     """Runs code in a fresh interpreter that finds the package and these helpers; returns what it prints."""
     path = os.pathsep.join([PACKAGE_PATH, TESTS_PATH])
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("LACEWING_")}
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": path, **environment},
+        env={**inherited, "PYTHONPATH": path, **environment},
         capture_output=True,
         text=True,
         timeout=300,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from products_support import OPS, Op, assert_close, make_case, oracle, random_values
 
 import lacewing
 from lacewing import SparseProductInfo, sparse_product_info, sparse_product_infos, sparse_scale_infos
+from products_support import OPS, Op, assert_close, make_case, oracle, random_values
 
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=OPS.keys())
 
@@ -171,10 +171,9 @@ def test_strides_beyond_two_to_the_31(op: Op, dim: str, device: str) -> None:
     strides = list(torch.empty(shape).stride())
     strides[{"batch": 0, "rows": 1, "last": -1}[dim]] = 2**31 + 64
     far = torch.empty(2**31 + 256, dtype=torch.float16, device=device).as_strided(shape, strides).copy_(narrow)
-    y = case.y if dim != "last" or not op.x else case.y
-    want = op.function(narrow.clone().requires_grad_(), y, case.info)
+    want = op.function(narrow.clone(), case.y, case.info)
 
-    z = op.function(far, y, case.info)
+    z = op.function(far, case.y, case.info)
 
     assert torch.equal(z, want)
 

@@ -8,6 +8,16 @@ import pickle
 
 import pytest
 import torch
+from torch import Tensor
+
+import lacewing
+from lacewing import (
+    SparseProductInfo,
+    derive_backward,
+    sparse_product_info,
+    sparse_product_infos,
+    sparse_scale_infos,
+)
 from products_support import (
     OPS,
     Fields,
@@ -19,16 +29,6 @@ from products_support import (
     oracle,
     oracle_derivatives,
     random_values,
-)
-from torch import Tensor
-
-import lacewing
-from lacewing import (
-    SparseProductInfo,
-    derive_backward,
-    sparse_product_info,
-    sparse_product_infos,
-    sparse_scale_infos,
 )
 
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=OPS.keys())

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+
 from products_support import (
     OPS,
     PACKAGE_PATH,

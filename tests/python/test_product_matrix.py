@@ -6,6 +6,8 @@ import zlib
 
 import pytest
 import torch
+
+import lacewing
 from products_support import (
     ALL_DTYPES,
     OPS,
@@ -21,8 +23,6 @@ from products_support import (
     random_values,
     role_id,
 )
-
-import lacewing
 
 COVERING = [
     (),

@@ -1,6 +1,7 @@
 // The tasks of a product on the CPU. Compiled once for each ISA level.
 #include "kernels/cpu/product_isa.h"
 
+#include "kernels/cpu/folded_rows.h"
 #include "kernels/cpu/product_rows.h"
 #include "kernels/cpu/scale_grad_terms.h"
 
@@ -30,6 +31,16 @@ struct Runner {
 
   T* row_target(std::int64_t n, std::int64_t row) const {
     return static_cast<T*>(args.output()) + n * args.z.stride_n + row * args.z.stride_m;
+  }
+
+  /// Every n has its own output, and its terms are folded: tasks are n.
+  void folded() const {
+    deal(executor, args.batch, schedule.work, [&](std::int64_t worker, std::int64_t begin, std::int64_t end) {
+      FoldedRows<T, Index> rows(args, schedule, scratch + worker * schedule.scratch);
+      for (std::int64_t n = begin; n < end; ++n) {
+        rows.run(n, row_target(n, 0));
+      }
+    });
   }
 
   /// Every n has its own output: tasks are (group of n, share of the rows).
@@ -148,6 +159,8 @@ void product(const ProductArgs& args, const Schedule& schedule, const CpuExecuto
     const Runner<T, decltype(index)> runner{args, schedule, executor, static_cast<accumulate_t<T>*>(workspace)};
     if (args.accumulate) {
       runner.accumulated();
+    } else if (schedule.folds) {
+      runner.folded();
     } else {
       runner.separate();
     }

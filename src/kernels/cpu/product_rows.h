@@ -22,9 +22,9 @@ struct Target {
   template <bool Whole>
   LACEWING_INLINE void put(std::int64_t offset, typename Simd<Acc>::Vec v, int count) const {
     if (partial != nullptr) {
-      put_acc<Whole>(partial + offset, v, count);
+      store_vec<Whole>(partial + offset, v, count);
     } else if constexpr (std::is_same_v<T, Acc>) {
-      put_acc<Whole>(z + offset, v, count);
+      store_vec<Whole>(z + offset, v, count);
     } else {
       Acc lanes[Simd<Acc>::lanes];
       Simd<Acc>::store(lanes, v);
@@ -36,16 +36,6 @@ struct Target {
       partial[offset] = value;
     } else {
       z[offset] = narrow<T>(value);
-    }
-  }
-
- private:
-  template <bool Whole>
-  static LACEWING_INLINE void put_acc(Acc* to, typename Simd<Acc>::Vec v, int count) {
-    if constexpr (Whole) {
-      Simd<Acc>::store(to, v);
-    } else {
-      Simd<Acc>::store_part(to, v, count);
     }
   }
 };

@@ -82,9 +82,13 @@ inline SourcePlan plan_matrix(const ProductArgs& args, const Operand& operand, b
   return plan;
 }
 
+/// Folded vectors that are kept at a time: runs of a row of an outer product, rows that share a matrix.
+inline constexpr std::int64_t kFolds = 64;
+
 /// Everything about a call that is settled before it runs.
 struct Schedule {
   SourcePlan x, y, z;              ///< z only for the gradient of scale
+  bool folds = false;              ///< terms that share a row of an operand are added up before they meet it
   std::int64_t scratch = 0;        ///< elements for each thread
   std::int64_t parts = 1;          ///< parts of n whose sums are added at the end, in order
   std::int64_t row_elements = 1;   ///< elements of z for each row
@@ -110,6 +114,31 @@ inline ProductArgs simplified(ProductArgs args) {
   return args;
 }
 
+/// Whether adding up before multiplying pays: small structure, a batch, and channels in two indices.
+inline bool should_fold(const ProductArgs& args) {
+  if (args.terms.by_index2 == nullptr || args.accumulate || args.batch < 4) {
+    return false;
+  }
+  const std::int64_t row_bytes = args.extent_b * accumulate_size(args.type);
+  switch (args.pattern) {
+    case Pattern::outer: return args.terms.terms > args.terms.rows && args.extent_a > 1 && args.extent_b > 1;
+    case Pattern::vecmat:
+      return args.terms.terms >= 2 * args.y.rows && args.extent_a > 1 && args.extent_b > 1 &&
+             args.terms.rows * row_bytes <= kPackAllBytes;
+    default: return false;
+  }
+}
+
+/// What folding needs for each thread beside the rows it reads: folded vectors, and sums of z where it
+/// cannot hold them itself.
+inline std::int64_t fold_scratch(const ProductArgs& args) {
+  if (args.pattern == Pattern::outer) {
+    return kFolds * std::max(args.extent_a, args.extent_b) +
+           (is_narrow(args.type) ? args.extent_a * args.extent_b : 0);
+  }
+  return kFolds * args.extent_a + args.terms.rows * args.extent_b;
+}
+
 inline Schedule schedule_product(const ProductArgs& args) {
   Schedule plan;
   const bool reuse = !args.accumulate;
@@ -132,7 +161,17 @@ inline Schedule schedule_product(const ProductArgs& args) {
       break;
     case Pattern::vecsca: plan.row_elements = args.extent_a; break;
   }
-  plan.scratch = plan.x.scratch + plan.y.scratch;
+  plan.folds = should_fold(args);
+  if (plan.folds && args.pattern == Pattern::vecmat && plan.y.access == Access::transposed) {
+    // Each matrix serves many rows: turned once, it is read along its rows.
+    plan.y.access = Access::pack_term;
+    plan.y.scratch = plan.y.block();
+  }
+  if (plan.folds && args.pattern == Pattern::outer &&
+      (args.terms.mirrored ? plan.y : plan.x).access == Access::pack_term) {
+    plan.folds = false;  // the rows of a whole output row are read at a time
+  }
+  plan.scratch = plan.x.scratch + plan.y.scratch + (plan.folds ? fold_scratch(args) : 0);
   plan.work = args.batch * std::max(args.terms.terms, args.terms.rows) * args.extent_a * args.extent_b;
   if (args.accumulate && args.terms.rows > 0 && args.terms.rows < kRowsForThreads && plan.work > kSerialWork) {
     plan.parts = std::clamp<std::int64_t>(kRowsForThreads / args.terms.rows, 1, std::min(kMaxParts, args.batch));

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <lacewing/dispatch/scalar.h>
 
@@ -105,6 +106,75 @@ LACEWING_INLINE typename Simd<A>::Vec load_vec(const A* p, int count) {
     return Simd<A>::load(p);
   } else {
     return Simd<A>::load_part(p, count);
+  }
+}
+
+template <bool Whole, typename A>
+LACEWING_INLINE void store_vec(A* p, typename Simd<A>::Vec v, int count) {
+  if constexpr (Whole) {
+    Simd<A>::store(p, v);
+  } else {
+    Simd<A>::store_part(p, v, count);
+  }
+}
+
+/// Transposes a square of vectors by exchanging ever smaller off-diagonal squares, from Half lanes down.
+template <typename A, int Half>
+LACEWING_INLINE void transpose_square(typename Simd<A>::Vec (&v)[Simd<A>::lanes]) {
+  constexpr int lanes = Simd<A>::lanes;
+  typedef std::conditional_t<sizeof(A) == 4, std::int32_t, std::int64_t> Mask __attribute__((vector_size(kVectorBytes)));
+  Mask low{};
+  Mask high{};
+  for (int i = 0; i < lanes; ++i) {
+    const bool upper = (i & Half) != 0;
+    low[i] = upper ? lanes + i - Half : i;
+    high[i] = upper ? lanes + i : i + Half;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < lanes; ++i) {
+    if ((i & Half) == 0) {
+      const auto a = v[i];
+      const auto b = v[i + Half];
+      v[i] = __builtin_shuffle(a, b, low);
+      v[i + Half] = __builtin_shuffle(a, b, high);
+    }
+  }
+  if constexpr (Half > 1) {
+    transpose_square<A, Half / 2>(v);
+  }
+}
+
+/// A block of `rows` x `columns` at `from`, unit-stride in its rows (element (r, c) at from[r + c * stride]), written row
+/// by row to `to`.
+template <typename A>
+LACEWING_INLINE void transpose_block(const A* from, std::int64_t stride, A* to, std::int64_t rows, std::int64_t columns) {
+  std::int64_t r = 0;
+  if constexpr (Simd<A>::lanes > 1) {
+    constexpr int lanes = Simd<A>::lanes;
+    using Vec = typename Simd<A>::Vec;
+    for (; r + lanes <= rows; r += lanes) {
+      std::int64_t c = 0;
+      for (; c + lanes <= columns; c += lanes) {
+        Vec v[lanes];
+        for (int i = 0; i < lanes; ++i) {
+          v[i] = Simd<A>::load(from + r + (c + i) * stride);
+        }
+        transpose_square<A, lanes / 2>(v);
+        for (int i = 0; i < lanes; ++i) {
+          Simd<A>::store(to + (r + i) * columns + c, v[i]);
+        }
+      }
+      for (; c < columns; ++c) {
+        for (int i = 0; i < lanes; ++i) {
+          to[(r + i) * columns + c] = from[r + i + c * stride];
+        }
+      }
+    }
+  }
+  for (; r < rows; ++r) {
+    for (std::int64_t c = 0; c < columns; ++c) {
+      to[r * columns + c] = from[r + c * stride];
+    }
   }
 }
 

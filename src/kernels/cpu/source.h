@@ -69,6 +69,11 @@ class Source {
   }
 
   void pack(const T* from, Acc* to) const {
+    if constexpr (std::is_same_v<T, Acc>) {
+      if (row_stride_ == 1 && plan_.block_rows > 1 && !operand_.conjugate) {
+        return transpose_block(from, column_stride_, to, plan_.block_rows, plan_.block_columns);
+      }
+    }
     for (std::int64_t row = 0; row < plan_.block_rows; ++row, to += plan_.block_columns) {
       const T* const line = from + row * row_stride_;
       if (column_stride_ == 1) {

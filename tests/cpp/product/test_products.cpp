@@ -166,9 +166,11 @@ TEST_P(Products, ValuesOfEveryDtypeAndWidth) {
         EXPECT_EQ(z.scalar_type(), type);
         EXPECT_TRUE(close(z, oracle(op(), a, b, triples.fields(), accumulated()), tolerance_of(type)))
             << type << ", " << e.a << " x " << e.b;
-        const BackendScope reference(Backend::reference);
-        EXPECT_TRUE(close(op().apply(a, b, infos.fwd, {}, {}, accumulated()), z, tolerance_of(type)))
-            << "reference, " << type << ", " << e.a << " x " << e.b;
+        if (e.a == extents.a) {
+          const BackendScope reference(Backend::reference);
+          EXPECT_TRUE(close(op().apply(a, b, infos.fwd, {}, {}, accumulated()), z, tolerance_of(type)))
+              << "reference, " << type << ", " << e.a << " x " << e.b;
+        }
       }
     }
   }
@@ -361,9 +363,9 @@ TEST_P(Products, TheSameBitsWithAnyNumberOfThreads) {
   for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kComplexFloat}) {
     for (const bool transposed : {false, true}) {
       const RandomTriples triples(60, type);
-      const Extents extents{67, 20};
-      auto a = x(33, triples.in1, extents, type);
-      auto b = y(33, triples.in2, extents, type);
+      const Extents extents{35, 20};
+      auto a = x(17, triples.in1, extents, type);
+      auto b = y(17, triples.in2, extents, type);
       if (transposed) {
         a = in_other_layouts(a)[1];
         b = in_other_layouts(b)[1];
