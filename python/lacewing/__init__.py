@@ -25,6 +25,7 @@ from .product import (
     sparse_scavec,
     sparse_vecmat,
     sparse_vecsca,
+    workspace_bytes,
 )
 from .raw import (
     indexed_inner_scale_gather,
@@ -40,4 +41,40 @@ from .scale import SparseScale, sparse_scale
 
 __version__ = "0.1.0"
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [
+    "SparseInner",
+    "SparseMatTVec",
+    "SparseMul",
+    "SparseOuter",
+    "SparseProductInfo",
+    "SparseScaVec",
+    "SparseScale",
+    "SparseScaleInfo",
+    "SparseVecMat",
+    "SparseVecSca",
+    "backend",
+    "derive_backward",
+    "get_backend",
+    "indexed_inner_scale_gather",
+    "indexed_mat_t_vec_scale_gather",
+    "indexed_mul_scale_gather",
+    "indexed_outer_scale_gather",
+    "indexed_scale_segment",
+    "indexed_scavec_scale_gather",
+    "indexed_vecmat_scale_gather",
+    "indexed_vecsca_scale_gather",
+    "ops",
+    "set_backend",
+    "sparse_inner",
+    "sparse_mat_t_vec",
+    "sparse_mul",
+    "sparse_outer",
+    "sparse_product_info",
+    "sparse_product_infos",
+    "sparse_scale",
+    "sparse_scale_infos",
+    "sparse_scavec",
+    "sparse_vecmat",
+    "sparse_vecsca",
+    "workspace_bytes",
+]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ._library import ops
 from ._plan import Plan, needs_grad
-from .info import SparseProductInfo
+from .info import SparseProductInfo, SparseScaleInfo
 
 _NO_PLAN: tuple[None, tuple[int, ...]] = (None, ())
 
@@ -116,3 +116,32 @@ SparseVecMat = _alias(sparse_vecmat, "SparseVecMat")
 SparseVecSca = _alias(sparse_vecsca, "SparseVecSca")
 SparseScaVec = _alias(sparse_scavec, "SparseScaVec")
 SparseMatTVec = _alias(sparse_mat_t_vec, "SparseMatTVec")
+
+
+_KINDS = (
+    "sparse_mul",
+    "sparse_outer",
+    "sparse_inner",
+    "sparse_vecmat",
+    "sparse_vecsca",
+    "sparse_scavec",
+    "sparse_mat_t_vec",
+    "sparse_scale",
+)
+
+
+def workspace_bytes(
+    op: str,
+    input1: Tensor,
+    input2: Tensor | None,
+    info: SparseProductInfo | SparseScaleInfo,
+    out_accumulated: bool = False,
+) -> int:
+    """The bytes that a product (``"sparse_mul"``, ...) allocates beside its output, for operands of one dtype.
+
+    ``input2`` is None for ``"sparse_scale"``. With the current number of threads.
+    """
+    if op not in _KINDS:
+        raise ValueError(f"[lacewing.workspace_bytes] there is no product named {op}: expected one of {', '.join(_KINDS)}")
+    size: int = ops.product_workspace(_KINDS.index(op), input1, input2, *info._plan, out_accumulated)
+    return size

@@ -9,7 +9,7 @@ import torch
 
 
 def _devices() -> list[str]:
-    """"cpu", and "cuda" where there is one; LACEWING_TEST_DEVICE names a single one instead."""
+    """ "cpu", and "cuda" where there is one; LACEWING_TEST_DEVICE names a single one instead."""
     wanted = os.environ.get("LACEWING_TEST_DEVICE")
     if wanted:
         return [wanted]

@@ -43,7 +43,7 @@ def test_environment_variable_sets_the_first_choice() -> None:
 
 
 def test_unknown_backend_is_refused() -> None:
-    with pytest.raises(RuntimeError, match=r"\[lacewing\.backend\] the backend must be automatic or reference, not fast"):
+    with pytest.raises(RuntimeError, match=r"\[lacewing\.backend\] .* automatic or reference, not fast"):
         lacewing.set_backend("fast")
 
 

@@ -81,10 +81,10 @@ def test_an_output_without_paths_does_not_shift_later_outputs(op: Op, device: st
 @pytest.mark.parametrize("field", ["index1", "index2", "seg_out", "gather_index", "index_out"])
 def test_identity_indices_behave_as_absent(op: Op, field: str, device: str) -> None:
     x, y = (t.requires_grad_() for t in operands(op, 4, 4, device))
-    identity = {field: range(5 if field == "seg_out" else 4)}
+    identity = {field: torch.arange(5 if field == "seg_out" else 4, device=device)}
     scale = random_values([4], torch.float64, 3, device)
     absent = SparseProductInfo(scale, out_size=4)
-    given = SparseProductInfo(scale, **{k: torch.tensor(list(v), device=device) for k, v in identity.items()}, out_size=4)
+    given = SparseProductInfo(scale, **identity, out_size=4)
 
     z_absent, z_given = op.function(x, y, absent), op.function(x, y, given)
 

@@ -158,7 +158,9 @@ def test_torch_func(op: Op, roles: tuple[bool, ...], transform, device: str) -> 
 
 
 @each_op
-@pytest.mark.parametrize("in_dims", [(0, None, None), (None, 0, None), (0, 0, None), (None, None, 0), (0, 1, 0)], ids=str)
+@pytest.mark.parametrize(
+    "in_dims", [(0, None, None), (None, 0, None), (0, 0, None), (None, None, 0), (0, 1, 0)], ids=str
+)
 @pytest.mark.parametrize("roles", [(False, False, False), (False, True, False), (True, True, False)], ids=role_id)
 def test_vmap(op: Op, in_dims: tuple[int | None, ...], roles: tuple[bool, ...], device: str) -> None:
     case = small(op, roles, device=device)
@@ -261,9 +263,9 @@ def test_compile_once_for_every_batch_size(op: Op, shared: bool, device: str) ->
     for batch in (7, 9, 12):  # unlike the other sizes, which torch would take for the same
         x = case.x[:1].expand(batch, *case.x.shape[1:]).clone().requires_grad_()
         y = case.y if shared else case.y[:1].expand(batch, *case.y.shape[1:]).clone()
-        got = compiled(x, y)
-        assert torch.equal(got, op.function(x, y, case.info))
-        assert torch.equal(torch.autograd.grad(got.sum(), x)[0], torch.autograd.grad(op.function(x, y, case.info).sum(), x)[0])
+        got, want = compiled(x, y), op.function(x, y, case.info)
+        assert torch.equal(got, want)
+        assert torch.equal(*(torch.autograd.grad(z.sum(), x)[0] for z in (got, want)))
 
     assert counter.frame_count == 1
 

@@ -230,9 +230,7 @@ def test_derived_infos_hold_the_rotated_terms(absent: tuple[str, ...]) -> None:
     x, y = case.x, case.y
     z = case.oracle(x, y, case.scale)
     gz = random_values(z.shape, torch.float64, 9)
-    want_x, want_y = torch.autograd.grad(
-        case.oracle(x.requires_grad_(), y.requires_grad_(), case.scale), (x, y), gz
-    )
+    want_x, want_y = torch.autograd.grad(case.oracle(x.requires_grad_(), y.requires_grad_(), case.scale), (x, y), gz)
 
     bwd1, bwd2 = derive_backward(case.info, x.shape[1], y.shape[1])
 
@@ -295,6 +293,30 @@ def test_wrong_backward_infos_are_refused(op: Op, scale: list[float] | None, whi
 
     with pytest.raises((RuntimeError, ValueError), match=rf"\[lacewing\.sparse_{op.name}\] info_bwd1"):
         op.function(x, y, fwd, *wrong).sum().backward()
+
+
+@pytest.mark.parametrize("absent", ["forward", "backward"])
+def test_wrong_backward_infos_are_refused_where_the_terms_follow_the_operands(absent: str) -> None:
+    """An info without fields has its terms settled by the operands, and they are compared all the same."""
+    open_info, reverse = SparseProductInfo(), SparseProductInfo(index1=[2, 1, 0], index2=[0, 1, 2])
+    fwd, bwd = (open_info, reverse) if absent == "forward" else (reverse, open_info)
+    x, y = torch.ones(1, 3, 2, requires_grad=True), torch.ones(1, 3, 2)
+
+    with pytest.raises((RuntimeError, ValueError), match=r"\[lacewing\.sparse_mul\] info_bwd1"):
+        lacewing.sparse_mul(x, y, fwd, bwd, bwd).sum().backward()
+
+
+@pytest.mark.parametrize("out_size", [None, 2, 4])
+def test_scale_given_to_an_info_without_other_fields(out_size: int | None) -> None:
+    x, y = random_values([3, 2, 2], torch.float64, 1), random_values([3, 2, 2], torch.float64, 2)
+    scale = random_values([2], torch.float64, 3)
+    terms = [(t, t, t, t) for t in range(2)]
+    want = derivatives(lambda x, y, scale: oracle(OPS["mul"], x, y, scale, terms, out_size or 2), x, y, scale, 2)
+    info = SparseProductInfo(out_size=out_size)
+
+    got = derivatives(lambda x, y, scale: lacewing.sparse_mul(x, y, info.with_scale(scale)), x, y, scale, 2)
+
+    assert_derivatives_close(got, want, torch.float64)
 
 
 def test_backward_info_for_another_input_size_is_refused() -> None:

@@ -31,7 +31,7 @@ ROLES_AND_DTYPES = [(r, torch.float32) for r in ROLES] + [(r, d) for r in SOME_R
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=OPS.keys())
 each_roles = pytest.mark.parametrize("roles", ROLES, ids=role_id)
 each_channels = pytest.mark.parametrize(
-    "channels, batch",
+    ("channels", "batch"),
     [(c, b) for c, b in zip(CHANNELS, itertools.cycle(BATCHES), strict=False)] + [((66, 67), 11)],
     ids=lambda v: "x".join(map(str, v)) if isinstance(v, tuple) else f"N{v}",
 )
@@ -40,7 +40,7 @@ each_channels = pytest.mark.parametrize(
 @each_op
 @each_channels
 @pytest.mark.parametrize(
-    "roles, dtype", ROLES_AND_DTYPES, ids=lambda v: role_id(v) if isinstance(v, tuple) else str(v)[6:]
+    ("roles", "dtype"), ROLES_AND_DTYPES, ids=lambda v: role_id(v) if isinstance(v, tuple) else str(v)[6:]
 )
 def test_sizes(
     op: Op, roles: tuple[bool, ...], channels: tuple[int, int], batch: int, dtype: torch.dtype, device: str
@@ -56,7 +56,7 @@ def test_sizes(
 
 @each_op
 @each_roles
-@pytest.mark.parametrize("entries, rows", [(90, 2), (40, 50)], ids=["few_rows", "many_rows"])
+@pytest.mark.parametrize(("entries", "rows"), [(90, 2), (40, 50)], ids=["few_rows", "many_rows"])
 @pytest.mark.parametrize("absent", [("seg_out",), ("gather_index", "index_out"), ("scale",)], ids="+".join)
 def test_many_terms(
     op: Op, roles: tuple[bool, ...], entries: int, rows: int, absent: tuple[str, ...], device: str

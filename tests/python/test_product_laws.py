@@ -23,9 +23,7 @@ def problems(draw: st.DrawFn, max_terms: int = 12):
     op: Op = draw(ops)
     in1, in2, out = draw(st.integers(0, 5)), draw(st.integers(0, 5)), draw(st.integers(0, 5))
     count = draw(st.integers(0, max_terms)) if in1 and in2 and out else 0
-    triples = [
-        tuple(draw(st.integers(0, size - 1)) for size in (in1, in2, out)) for _ in range(count)
-    ]
+    triples = [tuple(draw(st.integers(0, size - 1)) for size in (in1, in2, out)) for _ in range(count)]
     batch, extents = draw(sizes), {"a": draw(sizes), "b": draw(sizes)}
     roles = draw(st.tuples(st.booleans(), st.booleans(), st.booleans()))
     seed = draw(st.integers(0, 1000))

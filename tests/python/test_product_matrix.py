@@ -74,9 +74,7 @@ def test_reference_backend(op: Op, absent: tuple[str, ...], roles: tuple[bool, .
 @each_roles
 @pytest.mark.parametrize("absent", COVERING, ids=absent_id)
 @pytest.mark.parametrize("dtype", [d for d in ALL_DTYPES if d != torch.float64], ids=lambda d: str(d)[6:])
-def test_dtypes(
-    op: Op, absent: tuple[str, ...], roles: tuple[bool, ...], dtype: torch.dtype, device: str
-) -> None:
+def test_dtypes(op: Op, absent: tuple[str, ...], roles: tuple[bool, ...], dtype: torch.dtype, device: str) -> None:
     case = make_case(op, absent, roles, dtype, device, seed=seed_of(op.name, absent, roles, dtype))
     want = oracle_derivatives(case, order=2)
 
@@ -102,7 +100,7 @@ def test_half_types_round_once(op: Op, dtype: torch.dtype, device: str) -> None:
 
 @each_op
 @pytest.mark.parametrize(
-    "dtype1, dtype2",
+    ("dtype1", "dtype2"),
     [
         (torch.float32, torch.float64),
         (torch.float64, torch.float16),

@@ -44,7 +44,7 @@ def workload(
 
 @each_op
 @pytest.mark.parametrize("roles", ROLES, ids=role_id)
-@pytest.mark.parametrize("entries, rows", [(40, 2), (40, 40)], ids=["few_rows", "many_rows"])
+@pytest.mark.parametrize(("entries", "rows"), [(40, 2), (40, 40)], ids=["few_rows", "many_rows"])
 def test_same_bits_with_one_two_and_four_threads(
     op: Op, roles: tuple[bool, ...], entries: int, rows: int, device: str
 ) -> None:

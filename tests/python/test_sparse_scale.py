@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import torch
 from torch import Tensor
@@ -99,7 +97,7 @@ def test_layouts_of_input_and_upstream(layout, shape: tuple[int, ...], device: s
 
 
 def test_transpose_is_the_second_info(device: str) -> None:
-    fwd, bwd = infos(scale_of(device=device), device)
+    _, bwd = infos(scale_of(device=device), device)
     y = random_values([2, OUT_SIZE, 3], torch.float64, 1, device)
 
     out = sparse_scale(y, bwd)
@@ -122,6 +120,18 @@ def test_forward_info_as_backward_info_is_refused() -> None:
         sparse_scale(torch.ones(3, 1, requires_grad=True), fwd, fwd).sum().backward()
 
 
+@pytest.mark.parametrize("out_size", [None, 3, 5])
+def test_info_without_fields_is_the_identity(out_size: int | None, device: str) -> None:
+    x = random_values([2, 3, 4], torch.float64, 1, device).requires_grad_()
+    dense = torch.eye(3 if out_size is None else out_size, 3, dtype=torch.float64)
+
+    out = sparse_scale(x, SparseScaleInfo(out_size=out_size).to(device))
+    (grad,) = torch.autograd.grad(out.square().sum(), x)
+
+    assert_close(out, dense @ x.detach().cpu(), 1e-12)
+    assert_close(grad, 2 * x.detach().cpu(), 1e-12)
+
+
 @pytest.mark.parametrize("has_scale", [False, True])
 @pytest.mark.parametrize("has_index", [False, True])
 @pytest.mark.parametrize("has_seg", [False, True])
@@ -141,7 +151,7 @@ def test_absent_fields(has_scale: bool, has_index: bool, has_seg: bool, device: 
     assert_close(grad, 2 * dense.T @ (dense @ x.detach().cpu()), 1e-12)
 
 
-@pytest.mark.parametrize("index_out, index_in", [(None, [2, 0, 1]), ([2, 0, 1], None), (None, None)])
+@pytest.mark.parametrize(("index_out", "index_in"), [(None, [2, 0, 1]), ([2, 0, 1], None), (None, None)])
 def test_builder_with_absent_indices(index_out, index_in, device: str) -> None:
     scale = random_values([3], torch.float64, 1, device)
     x = random_values([3, 2], torch.float64, 2, device)
@@ -151,7 +161,7 @@ def test_builder_with_absent_indices(index_out, index_in, device: str) -> None:
     assert_close(sparse_scale(x, fwd, bwd), dense @ x.cpu(), 1e-12)
 
 
-@pytest.mark.parametrize("out_size, in_size", [(0, 0), (3, 0), (0, 3), (3, 4)])
+@pytest.mark.parametrize(("out_size", "in_size"), [(0, 0), (3, 0), (0, 3), (3, 4)])
 def test_matrix_without_entries(out_size: int, in_size: int, device: str) -> None:
     fwd, bwd = (i.to(device) for i in sparse_scale_infos([], [], [], out_size, in_size))
     x = torch.ones(2, in_size, 3, device=device, requires_grad=True)
@@ -234,7 +244,7 @@ def test_raw_form_accepts_out_beside_the_input_in_one_storage(device: str) -> No
 def test_raw_form_refuses_fewer_segments_than_out_size(device: str) -> None:
     x, scale, index, seg = raw_arguments(device)
 
-    with pytest.raises(ValueError, match=re.escape("[lacewing.indexed_scale_segment] seg has 3 segments but out_size is 5")):
+    with pytest.raises(ValueError, match=r"\[lacewing\.indexed_scale_segment\] seg has 3 segments but out_size is 5"):
         indexed_scale_segment(x, scale, index, seg, out_size=5)
 
 

@@ -1,7 +1,6 @@
 // Builders of infos and their laws, and the sentence of every error.
 #include <algorithm>
-#include <map>
-#include <set>
+#include <limits>
 
 #include "support.h"
 

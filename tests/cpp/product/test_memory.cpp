@@ -6,9 +6,9 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <new>
+#include <sstream>
 #include <unordered_map>
-
-#include <unistd.h>
 
 #include <ATen/Parallel.h>
 #include <c10/core/CPUAllocator.h>
@@ -103,12 +103,12 @@ std::int64_t gradient_workspace(const GradientProduct& product, const at::Tensor
                          product.transpose_second ? second.transpose(-1, -2) : second, plan, accumulated);
 }
 
-struct Setup {
+struct Workload {
   at::Tensor x, y;
   SparseProductInfos infos;
 
   /// Of the size of the workload P1 where the operands are vectors: 611 terms on 16 rows.
-  Setup(const Op& op, int shared, at::ScalarType type) : infos(make(type)) {
+  Workload(const Op& op, int shared, at::ScalarType type) : infos(make(type)) {
     const bool matrices = op.x.size() + op.y.size() + op.z.size() > 3;
     const std::int64_t n = matrices ? 48 : 256;
     const Extents extents{matrices ? 24 : 64, 16};
@@ -126,7 +126,7 @@ TEST_F(Allocations, ForwardIsTheOutputAndTheWorkspaceToldBefore) {
   for (const Op& op : ops()) {
     for (int shared = 0; shared < 8; ++shared) {
       for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kComplexFloat}) {
-        const Setup s(op, shared, type);
+        const Workload s(op, shared, type);
         const bool accumulated = (shared & 4) != 0;
         const std::int64_t workspace = workspace_bytes(op.name, s.x, s.y, s.infos.fwd.plan(), accumulated);
 
@@ -146,7 +146,7 @@ TEST_F(Allocations, BackwardIsTheGradientsAndTheirWorkspaces) {
   for (const Op& op : ops()) {
     for (int shared = 0; shared < 8; ++shared) {
       for (const at::ScalarType type : {at::kFloat, at::kHalf}) {
-        const Setup s(op, shared, type);
+        const Workload s(op, shared, type);
         const bool accumulated = (shared & 4) != 0;
         const auto z = op.apply(s.x, s.y, s.infos.fwd, s.infos.bwd1, s.infos.bwd2, accumulated);
         const auto upstream = random({z.sizes().begin(), z.sizes().end()}, type);
@@ -172,7 +172,7 @@ TEST_F(Allocations, BackwardIsTheGradientsAndTheirWorkspaces) {
 TEST_F(Allocations, BackwardIntoLeavesKeepsTheGradientsThatWereMade) {
   at::manual_seed(3);
   for (const Op& op : ops()) {
-    const Setup s(op, 0, at::kFloat);
+    const Workload s(op, 0, at::kFloat);
     const auto z = op.apply(s.x, s.y, s.infos.fwd, s.infos.bwd1, s.infos.bwd2, false);
     const auto upstream = at::randn_like(z);
 
@@ -185,7 +185,7 @@ TEST_F(Allocations, BackwardIntoLeavesKeepsTheGradientsThatWereMade) {
 
 TEST_F(Allocations, TheCommonCaseHasNoWorkspace) {
   for (const Op& op : ops()) {
-    const Setup s(op, 0, at::kFloat);
+    const Workload s(op, 0, at::kFloat);
     EXPECT_EQ(workspace_bytes(op.name, s.x, s.y, s.infos.fwd.plan()), 0) << op.name;
   }
 }
