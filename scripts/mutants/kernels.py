@@ -9,6 +9,7 @@ REFERENCE = "src/kernels/reference/product.cpp"
 CPU = "src/kernels/cpu/product.cpp"
 CPU_TASKS = "src/kernels/cpu/product_isa.cpp"
 CPU_ROWS = "src/kernels/cpu/product_rows.h"
+FOLDED = "src/kernels/cpu/folded_rows.h"
 CPU_SCALE_GRAD = "src/kernels/cpu/scale_grad_terms.h"
 SCHEDULE = "src/kernels/cpu/schedule.h"
 SIMD = "src/kernels/cpu/simd.h"
@@ -312,4 +313,80 @@ CPU_MUTANTS = (
     ),
 )
 
-KERNEL_MUTANTS = (*SHARED_MUTANTS, *REFERENCE_MUTANTS, *CPU_MUTANTS)
+# Sums of terms that share a row, before they are multiplied.
+FOLDED_MUTANTS = (
+    Mutant(
+        "folded-last-term-only",
+        FOLDED,
+        "Lane::store(to + i, first ? value : Lane::load(to + i) + value);",
+        "Lane::store(to + i, value);",
+        ENDS,
+        "of terms that share a row only the last counts",
+    ),
+    Mutant(
+        "folded-forget-tail",
+        FOLDED,
+        "for (; i < extent; ++i) {",
+        "for (; i + 1 < extent; ++i) {",
+        LEVELS,
+        "the last channel beyond the whole vectors is not added up",
+    ),
+    Mutant(
+        "folded-forget-scale",
+        FOLDED,
+        "fold(scale_of(term), x_.block(n, terms_.first(term)), folded, args_.extent_a, first);",
+        "fold(one<Acc>(), x_.block(n, terms_.first(term)), folded, args_.extent_a, first);",
+        ENDS,
+        "vecmat forgets scale where terms share a matrix",
+    ),
+    Mutant(
+        "folded-second-chunk",
+        FOLDED,
+        "outer_tiles(xs, ys, runs, sums, first_chunk);",
+        "outer_tiles(xs, ys, runs, sums, true);",
+        ENDS,
+        "a row of more terms than are kept at a time loses the earlier ones",
+    ),
+    Mutant(
+        "folded-row-of-term",
+        FOLDED,
+        "while (terms_.end(from) <= term) {",
+        "while (terms_.end(from) < term) {",
+        ENDS,
+        "the first term of a row is taken for the row before",
+    ),
+    Mutant(
+        "folded-sums-not-cleared",
+        FOLDED,
+        "std::fill_n(sums, terms_.rows * args_.extent_b, Acc{});",
+        "",
+        ENDS,
+        "sums start with what memory held",
+    ),
+    Mutant(
+        "folded-tile-rest",
+        FOLDED,
+        "for (; f < folds; ++f) {",
+        "for (; f + 1 < folds; ++f) {",
+        LEVELS,
+        "the row beyond the register tiles is not multiplied",
+    ),
+    Mutant(
+        "transposed-copy-rest",
+        SIMD,
+        "to[(r + i) * columns + c] = from[r + i + c * stride];",
+        "to[(r + i) * columns + c] = from[r + i];",
+        ENDS,
+        "columns beyond the last square of a transposed copy repeat the first",
+    ),
+    Mutant(
+        "transposed-copy-stride",
+        SIMD,
+        "v[i] = Simd<A>::load(from + r + (c + i) * stride);",
+        "v[i] = Simd<A>::load(from + r + (c + i) * rows);",
+        ENDS,
+        "the columns of a matrix that is copied transposed are taken to lie without gaps",
+    ),
+)
+
+KERNEL_MUTANTS = (*SHARED_MUTANTS, *REFERENCE_MUTANTS, *CPU_MUTANTS, *FOLDED_MUTANTS)

@@ -81,6 +81,14 @@ STRUCTURE_MUTANTS = (
         "the plan of grad y has its inputs exchanged",
     ),
     Mutant(
+        "groups-by-the-wrong-index",
+        BUILDER,
+        "fill(to.by_index2, [&](Index term) { return terms.second(term); });",
+        "fill(to.by_index2, [&](Index term) { return terms.first(term); });",
+        ("structure",),
+        "the terms by index2 are those by index1",
+    ),
+    Mutant(
         "fields-forget-index-out",
         BUILDER,
         "segment_of[static_cast<std::size_t>(f.index_out != nullptr ? f.index_out[s] : s)] = s;",

@@ -42,13 +42,13 @@ struct Terms {
   const void* order = nullptr;     ///< (terms): entry of scale
   const void* inverse_segments = nullptr;  ///< (entries + 1): where entries repeat, the terms of each entry
   const void* inverse_terms = nullptr;     ///< (terms)
-  const void* by_index1 = nullptr;  ///< (terms): terms sorted by (index1, row); null where the plan has no groups
-  const void* by_index2 = nullptr;  ///< (terms): terms sorted by (index2, row)
-  bool mirrored = false;     ///< inside a row the terms run over index2 first, not index1
   bool wide = false;         ///< the arrays hold int64 instead of int32
   std::int64_t rows = 0;     ///< rows of the output
   std::int64_t terms = 0;
   std::int64_t entries = 0;  ///< length of scale
+  const void* by_index1 = nullptr;  ///< (terms): terms sorted by (index1, row); null where the plan has no groups
+  const void* by_index2 = nullptr;  ///< (terms): terms sorted by (index2, row)
+  bool mirrored = false;            ///< inside a row the terms run over index2 first, not index1
 };
 
 /// A product. `accumulate` also sums over n; then z has no n.

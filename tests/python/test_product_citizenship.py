@@ -19,6 +19,12 @@ from products_support import OPS, ROLES, Case, Op, assert_close, make_case, rand
 
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=OPS.keys())
 each_roles = pytest.mark.parametrize("roles", ROLES, ids=role_id)
+SOME_ROLES = [(False, False, False), (False, True, False), (True, False, True)]
+each_roles_and_some_given = pytest.mark.parametrize(
+    ("roles", "given"),
+    [(roles, False) for roles in ROLES] + [(roles, True) for roles in SOME_ROLES],
+    ids=lambda value: role_id(value) if isinstance(value, tuple) else "given" if value else "derived",
+)
 NO_PLAN = (None, ())
 
 
@@ -41,11 +47,10 @@ def op_arguments(case: Case, backward: bool, scale: bool = True) -> tuple:
 
 
 @each_op
-@each_roles
-@pytest.mark.parametrize("backward", [False, True], ids=["derived", "given"])
-def test_opcheck_of_products(op: Op, roles: tuple[bool, ...], backward: bool, device: str) -> None:
+@each_roles_and_some_given
+def test_opcheck_of_products(op: Op, roles: tuple[bool, ...], given: bool, device: str) -> None:
     require_expecttest()
-    arguments = op_arguments(small(op, roles, device=device), backward, scale=roles[0] == backward)
+    arguments = op_arguments(small(op, roles, device=device), given, scale=roles[0] == given)
 
     torch.library.opcheck(getattr(torch.ops.lacewing, f"sparse_{op.name}").default, arguments)
 
@@ -217,8 +222,7 @@ def assert_compiles_to_the_same(function, *inputs: Tensor, backend: str, **optio
 
 
 @each_op
-@each_roles
-@pytest.mark.parametrize("given", [False, True], ids=["derived", "given"])
+@each_roles_and_some_given
 def test_compile(op: Op, roles: tuple[bool, ...], given: bool, device: str) -> None:
     case = small(op, roles, device=device)
     sizes = case.x.shape[-1 - len(op.x)], case.y.shape[-1 - len(op.y)]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import io
-import pickle
-
 import pytest
 import torch
 from torch import Tensor
@@ -16,7 +12,6 @@ from lacewing import (
     derive_backward,
     sparse_product_info,
     sparse_product_infos,
-    sparse_scale_infos,
 )
 from products_support import (
     OPS,
@@ -326,94 +321,3 @@ def test_backward_info_for_another_input_size_is_refused() -> None:
 
     with pytest.raises(RuntimeError, match=r"\[lacewing\.sparse_mul\] info_bwd1 .*7 rows .* 3 rows"):
         lacewing.sparse_mul(x, y, fwd, bwd1, bwd2)
-
-
-def _copies() -> dict[str, object]:
-    def saved(info: object) -> object:
-        buffer = io.BytesIO()
-        torch.save(info, buffer)
-        buffer.seek(0)
-        return torch.load(buffer, weights_only=False)
-
-    return {"deepcopy": copy.deepcopy, "pickle": lambda i: pickle.loads(pickle.dumps(i)), "torch_save": saved}
-
-
-@pytest.mark.parametrize("copier", _copies().values(), ids=_copies().keys())
-@pytest.mark.parametrize("absent", [(), ("index1", "gather_index"), ("scale", "seg_out")], ids="+".join)
-def test_copies_give_the_same_product(copier, absent: tuple[str, ...], device: str) -> None:
-    case = make_case(OPS["mul"], absent, device=device)
-    want = derivatives(case.run, case.x, case.y, case.scale, 1)
-
-    case.info = copier(case.info)
-
-    assert_derivatives_close(
-        derivatives(case.run, case.x, case.y, case.scale, 1), {k: v.cpu() for k, v in want.items()}, torch.float64
-    )
-
-
-@pytest.mark.parametrize("copier", _copies().values(), ids=_copies().keys())
-def test_copies_keep_every_field(copier) -> None:
-    info = make_case(OPS["mul"]).info
-
-    other = copier(info)
-
-    assert lists(other) == lists(info)
-    assert torch.equal(other.scale, info.scale)
-    assert other.out_size == info.out_size
-    assert repr(other) == repr(info)
-
-
-def test_copies_of_scale_infos_give_the_same_product() -> None:
-    fwd, bwd = sparse_scale_infos([0, 2, 2], [1, 0, 3], [1.0, 2.0, 3.0], 3, 4)
-    x = random_values([2, 4, 3], torch.float32, 0)
-
-    copied = copy.deepcopy(fwd), pickle.loads(pickle.dumps(bwd))
-
-    assert torch.equal(lacewing.sparse_scale(x, *copied), lacewing.sparse_scale(x, fwd, bwd))
-
-
-def test_to_moves_an_info_and_keeps_it_where_it_is(device: str) -> None:
-    case = make_case(OPS["mul"])
-
-    moved = case.info.to(device)
-
-    assert moved.device.type == device
-    assert moved.to(moved.device) is moved
-    got = lacewing.sparse_mul(case.x.to(device), case.y.to(device), moved)
-    assert_close(got, case.oracle(case.x, case.y, case.scale), 1e-12)
-
-
-def test_with_scale_replaces_the_scale_alone() -> None:
-    case = make_case(OPS["mul"])
-
-    other = case.info.with_scale(2 * case.scale)
-
-    assert torch.equal(product(other, case.x, case.y), 2 * product(case.info, case.x, case.y))
-    assert lists(other) == lists(case.info)
-
-
-def test_repr_names_the_fields() -> None:
-    info = SparseProductInfo([2.0, 3.0], [0, 1], [1, 1], [0, 2], out_size=3)
-
-    text = repr(info)
-
-    assert text == (
-        "SparseProductInfo(scale=[2.0, 3.0], index1=[0, 1], index2=[1, 1], seg_out=[0, 2], gather_index=None, "
-        "index_out=None, out_size=3)"
-    )
-
-
-def test_repr_of_a_large_info_is_short() -> None:
-    info = sparse_product_info(torch.arange(1000).flip(0), None, None)
-
-    assert len(repr(info)) < 300
-
-
-def test_backward_plans_are_derived_once() -> None:
-    case = make_case(OPS["mul"])
-    x = case.x.requires_grad_()
-
-    for _ in range(2):
-        product(case.info, x, case.y).sum().backward()
-
-    assert len(case.info._derived) == 1

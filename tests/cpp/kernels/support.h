@@ -171,6 +171,8 @@ struct Case {
   bool order = true;
   bool scale = true;
   bool repeated = false;  ///< entries of scale are used by several terms
+  bool groups = false;    ///< the terms by each index are given, so that they can be added up before they are multiplied
+  bool mirrored = false;
   bool wide = false;
   bool accumulate = false;
   bool integers = true;  ///< exact in every type; otherwise compared with a tolerance
@@ -379,6 +381,15 @@ class Problem {
     return o;
   }
 
+  static std::vector<std::int64_t> sorted_by(const std::vector<std::int64_t>& key) {
+    std::vector<std::int64_t> order(key.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+      return key[static_cast<std::size_t>(a)] < key[static_cast<std::size_t>(b)];
+    });
+    return order;
+  }
+
   void make_terms() {
     std::vector<std::int64_t> segments{0};
     for (std::int64_t row = 0; row < c_.rows; ++row) {
@@ -421,16 +432,30 @@ class Problem {
       inverse_segments_ = Packed(inverse_segments, c_.wide);
       inverse_terms_ = Packed(inverse_terms, c_.wide);
     }
-    args_.terms = {segments_.data(),        index1_.data(), index2_.data(), order_.data(),
-                   inverse_segments_.data(), inverse_terms_.data(), c_.wide, c_.rows,
-                   terms(),                 entries_};
+    if (c_.groups) {
+      by_index1_ = Packed(sorted_by(first_), c_.wide);
+      by_index2_ = Packed(sorted_by(second_), c_.wide);
+    }
+    args_.terms.segments = segments_.data();
+    args_.terms.index1 = index1_.data();
+    args_.terms.index2 = index2_.data();
+    args_.terms.order = order_.data();
+    args_.terms.inverse_segments = inverse_segments_.data();
+    args_.terms.inverse_terms = inverse_terms_.data();
+    args_.terms.by_index1 = by_index1_.data();
+    args_.terms.by_index2 = by_index2_.data();
+    args_.terms.mirrored = c_.mirrored;
+    args_.terms.wide = c_.wide;
+    args_.terms.rows = c_.rows;
+    args_.terms.terms = terms();
+    args_.terms.entries = entries_;
   }
 
   Case c_;
   Random random_;
   std::vector<std::int64_t> row_of_, first_, second_, entry_of_;
   std::int64_t entries_ = 0;
-  Packed segments_, index1_, index2_, order_, inverse_segments_, inverse_terms_;
+  Packed segments_, index1_, index2_, order_, inverse_segments_, inverse_terms_, by_index1_, by_index2_;
   Array x_, y_, z_, scale_;
   ProductArgs args_;
 };

@@ -196,7 +196,8 @@ TEST_P(Kernels, ProductInEveryLayout) {
   std::uint64_t seed = 1;
   for (const Layout x : kLayouts) {
     for (const Layout y : kLayouts) {
-      for (const bool accumulate : {false, true}) {
+      for (const int variant : {0, 1, 2, 3}) {
+        const bool accumulate = variant == 3;
         Case c = plain();
         c.x = x;
         c.y = y;
@@ -204,8 +205,10 @@ TEST_P(Kernels, ProductInEveryLayout) {
         c.accumulate = accumulate;
         c.extent_a = 17;
         c.extent_b = 9;
-        c.batch = 3;
+        c.batch = 4;
         c.wide = seed % 3 == 0;
+        c.groups = variant > 0;
+        c.mirrored = variant == 2;
         c.seed = seed++;
         EXPECT_TRUE(product_is_right(c)) << "x " << static_cast<int>(x) << " y " << static_cast<int>(y) << " accumulate "
                                          << accumulate;
@@ -224,6 +227,8 @@ TEST_P(ComplexKernels, ProductOfConjugatedOperands) {
         c.conjugate_scale = (bits & 4) != 0;
         c.y = y;
         c.accumulate = accumulate;
+        c.groups = c.conjugate_x == (y == Layout::plain);
+        c.mirrored = c.conjugate_y;
         c.extent_b = 10;
         c.batch = 6;
         c.seed = static_cast<std::uint64_t>(bits + 1);
@@ -314,6 +319,51 @@ TEST_P(Kernels, ABatchAgainstOneSharedOperand) {
   }
 }
 
+TEST_P(Kernels, TermsThatShareARowAreAddedUpFirst) {
+  struct Sizes {
+    std::int64_t rows, terms_per_row, batch;
+  };
+  // More terms of one row, and more rows of one matrix, than are kept at a time; and rows without terms.
+  for (const Sizes& sizes : {Sizes{6, 2, 4}, Sizes{3, 150, 4}, Sizes{130, 2, 4}, Sizes{9, 4, 7}}) {
+    for (int bits = 0; bits < 8; ++bits) {
+      Case c = plain();
+      c.rows = sizes.rows;
+      c.terms_per_row = sizes.terms_per_row;
+      c.batch = sizes.batch;
+      c.extent_a = 5;
+      c.extent_b = 7;
+      c.groups = true;
+      c.mirrored = (bits & 1) != 0;
+      c.wide = (bits & 2) != 0;
+      c.scale = (bits & 4) != 0;
+      c.order = bits != 0;
+      c.seed = static_cast<std::uint64_t>(bits + 1);
+      EXPECT_TRUE(product_is_right(c)) << sizes.rows << " rows, bits " << bits;
+    }
+  }
+}
+
+/// The two forms with matrices.
+class MatrixKernels : public Kernels {};
+INSTANTIATE_TEST_SUITE_P(All, MatrixKernels,
+                         testing::Combine(testing::Values(Form::outer, Form::vecmat), testing::ValuesIn(kTypes)),
+                         name_of_case);
+
+TEST_P(MatrixKernels, AddedUpFirstForEveryExtent) {
+  for (const std::int64_t a : {2, 3, 5, 8, 13, 17}) {
+    for (const std::int64_t b : {2, 3, 4, 8, 15, 16, 17, 33, 64, 67, 81}) {
+      Case c = plain();
+      c.extent_a = a;
+      c.extent_b = b;
+      c.batch = 4;
+      c.groups = true;
+      c.mirrored = b % 2 == 0;
+      c.y = a % 2 == 0 ? Layout::plain : Layout::transposed;
+      EXPECT_TRUE(product_is_right(c)) << a << " x " << b;
+    }
+  }
+}
+
 TEST_P(Kernels, ProductWithRepeatedEntriesOfScale) {
   for (const bool wide : {false, true}) {
     Case c = plain();
@@ -341,6 +391,7 @@ TEST_P(Kernels, ProductOfFractionsWithinAFewRoundings) {
   for (const bool accumulate : {false, true}) {
     Case c = plain();
     c.integers = false;
+    c.groups = true;
     c.batch = 17;
     c.extent_a = 67;
     c.extent_b = 9;
@@ -442,6 +493,7 @@ TEST(KernelThreads, RealThreadsGiveTheSameBits) {
         c.integers = false;
         c.accumulate = accumulate;
         c.repeated = true;
+        c.groups = true;
         Problem problem(c);
         for (const Level level : levels()) {
           Array alone, together, grad_alone, grad_together;
@@ -484,6 +536,22 @@ TEST(KernelWorkspace, TransposedMatricesAreReadInPlace) {
   c.extent_b = 8;
 
   EXPECT_EQ(cpu::product_workspace(Problem(c).arguments(z), 4), 0);
+}
+
+TEST(KernelWorkspace, AddingUpFirstIsCountedForEachThread) {
+  Array z;
+  Case c;
+  c.form = Form::outer;
+  c.groups = true;
+  c.batch = 4;
+  c.extent_a = 9;
+  c.extent_b = 16;
+  // 64 vectors of the longer extent.
+  EXPECT_EQ(cpu::product_workspace(Problem(c).arguments(z), 3), 3 * 64 * 16 * 4);
+
+  c.form = Form::vecmat;
+  // 64 vectors of 9, and the sums of 6 rows of 16.
+  EXPECT_EQ(cpu::product_workspace(Problem(c).arguments(z), 3), 3 * (64 * 9 + 6 * 16) * 4);
 }
 
 TEST(KernelWorkspace, PartsOfNAreCountedOnceAndScratchForEachThread) {

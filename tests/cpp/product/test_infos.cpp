@@ -120,7 +120,6 @@ TEST(Builder, IndicesOfBothWidths) {
                                           index_of({1, 0}).to(at::kInt));
 
   EXPECT_EQ(terms_in(wide), terms_in(narrow));
-  EXPECT_EQ(wide.fields().index1->scalar_type(), at::kLong);
 }
 
 TEST(Builder, InfosHoldTheSameTermsInTheirOwnRoles) {

@@ -143,6 +143,9 @@ TYPED_TEST(TermSorting, ADisorderOnTheBorderOfTwoPartsIsSeen) {
   }
 }
 
+constexpr PlanMeta::Flag kIndices = PlanMeta::has_segments | PlanMeta::has_index1 | PlanMeta::has_index2 |
+                                    PlanMeta::has_order | PlanMeta::has_inverse;
+
 /// A plan with memory of its own: exactly as long as was asked, int32 or int64.
 struct OwnedPlan {
   PlanMeta meta;
@@ -305,13 +308,12 @@ TEST(SortedPlans, IdentitiesAreLeftOut) {
   for (const TripleLists& lists : {TripleLists{identity, identity, identity, 4},
                                    TripleLists{std::nullopt, std::nullopt, std::nullopt, 4}}) {
     for (const OwnedPlan& plan : build(lists, serial_executor(), 0)) {
-      EXPECT_EQ(plan.length(), 0);
-      EXPECT_EQ(plan.meta.flags, 0);
+      EXPECT_EQ(plan.meta.flags & kIndices, 0);
     }
   }
   // The rows are 0..T-1 but there is one more of them.
   const auto plans = build({identity, identity, identity, 4}, serial_executor(), 1);
-  EXPECT_EQ(plans[0].meta.flags, PlanMeta::has_segments);
+  EXPECT_EQ(plans[0].meta.flags & kIndices, PlanMeta::has_segments);
   EXPECT_EQ(array_of(plans[0], &kernels::Terms::segments, 6), (Integers{0, 1, 2, 3, 4, 4}));
 }
 
@@ -446,6 +448,17 @@ FieldLists random_fields(int absent) {
   return f;
 }
 
+TEST(FieldPlans, LargeIndicesMakeAWidePlan) {
+  FieldLists fields;
+  fields.entries = 3;
+  fields.index1 = Integers{std::int64_t{1} << 40, 0, 5};
+  fields.gather = Integers{2, 0, 2};
+  const OwnedPlan plan = fields.plan();
+
+  EXPECT_TRUE(plan.meta.has(PlanMeta::wide));
+  EXPECT_EQ(read(plan), fields.expected());
+}
+
 TEST(FieldPlans, EveryCombinationOfAbsentFields) {
   for (int absent = 0; absent < 32; ++absent) {
     const FieldLists fields = random_fields(absent);
@@ -514,6 +527,45 @@ PlanMeta full_meta(PlanMeta::Flag flags) {
   return meta;
 }
 
+/// The terms by an index and then by row, of a small plan.
+void expect_groups(const OwnedPlan& plan) {
+  const std::vector<Tuple> terms = read(plan);
+  for (const int key : {1, 2}) {
+    Integers expected(terms.size());
+    std::iota(expected.begin(), expected.end(), 0);
+    std::stable_sort(expected.begin(), expected.end(), [&](std::int64_t a, std::int64_t b) {
+      return terms[static_cast<std::size_t>(a)][static_cast<std::size_t>(key)] <
+             terms[static_cast<std::size_t>(b)][static_cast<std::size_t>(key)];
+    });
+    EXPECT_EQ(array_of(plan, key == 1 ? &kernels::Terms::by_index1 : &kernels::Terms::by_index2, plan.meta.terms),
+              expected);
+  }
+}
+
+TEST(PlanGroups, OfSmallPlansOfEveryKind) {
+  const TripleLists lists{random_integers(200, 5), random_integers(200, 6), random_integers(200, 7), 200};
+  for (OwnedPlan plan : build(lists, serial_executor())) {
+    EXPECT_TRUE(plan.meta.has(PlanMeta::has_groups));
+    expect_groups(plan);
+    plan.meta = plan.meta.mirror();
+    expect_groups(plan);
+  }
+  for (int absent = 0; absent < 32; ++absent) {
+    const OwnedPlan plan = random_fields(absent).plan();
+    EXPECT_TRUE(plan.meta.has(PlanMeta::has_groups));
+    expect_groups(plan);
+  }
+}
+
+TEST(PlanGroups, LargePlansHaveNone) {
+  for (const std::int64_t count : {PlanMeta::grouped_terms, PlanMeta::grouped_terms + 1}) {
+    const TripleLists lists{random_integers(count, 5), random_integers(count, 6), random_integers(count, 7), count};
+    for (const OwnedPlan& plan : build(lists, serial_executor())) {
+      EXPECT_EQ(plan.meta.has(PlanMeta::has_groups), count == PlanMeta::grouped_terms);
+    }
+  }
+}
+
 TEST(PlanDescription, PassesThroughIntegers) {
   const PlanMeta meta = full_meta(42);
 
@@ -528,7 +580,8 @@ TEST(PlanDescription, LengthIsTheSumOfTheArraysThatAreThere) {
   EXPECT_EQ(full_meta(PlanMeta::has_index2).length(), 9);
   EXPECT_EQ(full_meta(PlanMeta::has_order).length(), 9);
   EXPECT_EQ(full_meta(PlanMeta::has_inverse).length(), 8 + 9);
-  EXPECT_EQ(full_meta(63).length(), 5 + 27 + 17);
+  EXPECT_EQ(full_meta(PlanMeta::has_groups).length(), 18);
+  EXPECT_EQ(full_meta(255).length(), 5 + 27 + 17 + 18);
 }
 
 TEST(PlanDescription, ResolvedLeavesWhatIsKnown) {
@@ -597,6 +650,7 @@ TEST(DerivedPlans, OfEveryCombinationOfAbsentFields) {
       const OwnedPlan derived = derived_from(plan.meta, plan.bytes.data(), view, rows, false, executor_of(2));
 
       EXPECT_EQ(read(derived), rotated_terms(read(plan), view, false)) << "absent " << absent;
+      expect_groups(derived);
       EXPECT_EQ(derived.meta.rows, rows);
       EXPECT_EQ(derived.meta.has(PlanMeta::has_inverse), plan.meta.has(PlanMeta::has_inverse));
     }
