@@ -115,6 +115,8 @@ class LACEWING_API SparseScaleInfo {
   at::Device device() const;
   SparseScaleInfo to(at::Device device) const;
   SparseScaleInfo with_scale(std::optional<at::Tensor> scale) const;
+  /// As those of SparseProductInfo.
+  SparseScaleInfo resolved(std::int64_t rows) const;
   InfoPlan backward_plan(std::int64_t in_size) const;
 
  private:

@@ -1,7 +1,7 @@
 """Lacewing: differentiable sparse tensor operations for PyTorch."""
 
 from ._library import ops
-from .backend import backend, get_backend, set_backend
+from .backend import backend, cpu_isa, get_backend, set_backend
 from .info import (
     SparseProductInfo,
     SparseScaleInfo,
@@ -53,6 +53,7 @@ __all__ = [
     "SparseVecMat",
     "SparseVecSca",
     "backend",
+    "cpu_isa",
     "derive_backward",
     "get_backend",
     "indexed_inner_scale_gather",

@@ -1,4 +1,4 @@
-"""The engine's form of an info: an integer array and eight integers that describe it (src/structure/plan.h)."""
+"""The engine's form of an info: an integer array and the integers that describe it (src/structure/plan.h)."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ class Plan(NamedTuple):
         """Rows of the output, or None where they follow the inputs."""
         return None if self.meta[2] < 0 else self.meta[2]
 
-    @property
-    def terms_hash(self) -> int:
-        """Equal for infos with the same terms, whatever their order and roles."""
-        return self.meta[6]
+    def serves(self, forward: Plan, view: int, scaled: bool) -> bool:
+        """Whether this plan of a gradient can stand beside the forward plan.
 
-    @property
-    def order_hash(self) -> int:
-        """Equal for infos with the same terms whose scale is in the same order."""
-        return self.meta[7]
+        False where it has the same terms but its scale is in another order: then one is derived. The op refuses a plan
+        with other terms.
+        """
+        same_terms = self.meta[6] == forward.meta[6 + view]
+        return not (scaled and same_terms and self.meta[9] != forward.meta[9])
 
     def to(self, device: torch.device | str) -> Plan:
         """The plan on another device."""
@@ -67,7 +66,7 @@ class Plan(NamedTuple):
 
     def _part(self, flag: int) -> Tensor | None:
         """One of the packed arrays, as a view in the width that it is stored in."""
-        _, terms, rows, _, _, flags, _, _ = self.meta
+        _, terms, rows, _, _, flags = self.meta[:6]
         if not flags & flag:
             return None
         start = 0
@@ -100,3 +99,9 @@ class Plan(NamedTuple):
 def needs_grad(*tensors: Tensor | None) -> bool:
     """Whether a gradient can flow to any of these."""
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def check_tensor(op: str, argument: str, value: object) -> None:
+    """An operand is a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"[lacewing.{op}] {argument} must be a tensor, not {type(value).__name__}")

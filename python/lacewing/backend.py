@@ -23,6 +23,16 @@ def set_backend(name: str) -> None:
     ops.set_backend(name)
 
 
+def cpu_isa() -> str:
+    """The ISA level of the CPU kernels: ``"baseline"``, ``"avx2"`` or ``"avx512"``.
+
+    The best that the processor has, or a lower one that the environment variable ``LACEWING_CPU_ISA`` named when the
+    process started.
+    """
+    level: str = ops.cpu_isa()
+    return level
+
+
 @contextmanager
 def backend(name: str) -> Iterator[None]:
     """Chooses the backend for a ``with`` block.

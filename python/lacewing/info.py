@@ -16,23 +16,37 @@ Indices = Tensor | Sequence[int] | None
 Values = Tensor | Sequence[float] | None
 
 
-def as_index(values: Indices) -> Tensor | None:
+def as_index(op: str, argument: str, values: Indices) -> Tensor | None:
     """Indices given as a list become a tensor; only None is absent."""
     if values is None or isinstance(values, Tensor):
         return values
-    tensor = torch.as_tensor(values)
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise TypeError(f"[lacewing.{op}] {argument} must be a tensor or a list of integers: {error}") from error
     return tensor.long() if tensor.numel() == 0 else tensor
 
 
-def as_scale(values: Values) -> Tensor | None:
+def as_size(op: str, argument: str, value: int | None) -> int | None:
+    """A size that the ops can take: an int of 64 bits, or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
+        raise TypeError(f"[lacewing.{op}] {argument} must be an int, not {type(value).__name__}")
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"[lacewing.{op}] {argument} = {value} does not fit 64 bits")
+    return value
+
+
+def as_scale(op: str, values: Values) -> Tensor | None:
     """A scale given as a list becomes a tensor of the default dtype; a tensor is kept, with its history."""
     if values is None or isinstance(values, Tensor):
         return values
-    return torch.as_tensor(values, dtype=None if _has_complex(values) else torch.get_default_dtype())
-
-
-def _has_complex(values: Sequence[Any]) -> bool:
-    return any(isinstance(value, complex) for value in values)
+    try:
+        complex_valued = any(isinstance(value, complex) for value in values)
+        return torch.as_tensor(values, dtype=None if complex_valued else torch.get_default_dtype())
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise TypeError(f"[lacewing.{op}] scale must be a tensor or a list of numbers: {error}") from error
 
 
 class _Info:
@@ -63,7 +77,7 @@ class _Info:
     def with_scale(self, scale: Values) -> Any:
         """The same terms with another scale: (T,), in the order of the indices. Nothing is sorted or copied."""
         new = self._map(lambda tensor: tensor, keep_derived=True)
-        new.scale = as_scale(scale)
+        new.scale = as_scale("with_scale", scale)
         return new
 
     def _map(self, f: Callable[[Tensor], Tensor], keep_derived: bool = False) -> Any:
@@ -126,10 +140,12 @@ class SparseProductInfo(_Info):
         index_out: Indices = None,
         out_size: int | None = None,
     ) -> None:
-        given = [as_index(field) for field in (index1, index2, seg_out, gather_index, index_out)]
-        self.scale = as_scale(scale)
-        self.out_size = out_size
-        self._plan = _fields_plan(self.scale, *given, out_size, "SparseProductInfo")
+        name = type(self).__name__
+        fields = (index1, index2, seg_out, gather_index, index_out)
+        given = [as_index(name, field, values) for field, values in zip(self._fields[1:6], fields, strict=True)]
+        self.scale = as_scale(name, scale)
+        self.out_size = as_size(name, "out_size", out_size)
+        self._plan = _fields_plan(self.scale, *given, out_size, False, name)
         self._tensors = {
             name: None if field is None else field.clone() for name, field in zip(self._fields[1:6], given, strict=True)
         }
@@ -189,8 +205,10 @@ class SparseProductInfo(_Info):
         if self._plan.entries is not None or self.out_size in (None, rows):
             return self
         if rows not in self._derived:
-            self._derived[rows] = SparseProductInfo(index1=torch.arange(rows), out_size=self.out_size).to(self.device)
-        return self._derived[rows]  # type: ignore[no-any-return]
+            index = torch.arange(rows, device=self.device)
+            self._derived[rows] = SparseProductInfo(index1=index, out_size=self.out_size)
+        info: SparseProductInfo = self._derived[rows]
+        return info if self.scale is None else info.with_scale(self.scale)
 
 
 def _fields_plan(
@@ -201,11 +219,12 @@ def _fields_plan(
     gather_index: Tensor | None,
     index_out: Tensor | None,
     out_size: int | None,
+    unary: bool,
     op: str,
 ) -> Plan:
     entries = None if scale is None else _length(scale, op)
     plan = Plan.from_parts(
-        *ops.product_plan(entries, index1, index2, seg_out, gather_index, index_out, out_size, op)
+        *ops.product_plan(entries, index1, index2, seg_out, gather_index, index_out, out_size, unary, op)
     )
     given = any(t is not None for t in (index1, index2, seg_out, gather_index, index_out))
     return plan if given or scale is None else plan.to(scale.device)
@@ -225,18 +244,19 @@ def sparse_product_info(
     out_size: int | None = None,
 ) -> SparseProductInfo:
     """The info of the triples (index1[t], index2[t]) -> index[t], sorted by output; see sparse_product_infos."""
-    scale = as_scale(scale)
+    op = "sparse_product_info"
+    scale = as_scale(op, scale)
     parts = ops.sorted_plans(
-        as_index(index1),
-        as_index(index2),
-        as_index(index),
-        -1 if scale is None else _length(scale, "sparse_product_info"),
-        out_size,
+        as_index(op, "index1", index1),
+        as_index(op, "index2", index2),
+        as_index(op, "index", index),
+        -1 if scale is None else _length(scale, op),
+        as_size(op, "out_size", out_size),
         None,
         None,
         False,
         True,
-        "sparse_product_info",
+        op,
     )
     return SparseProductInfo._grouped(scale, parts[0], parts[1], Plan.from_parts(parts[3], parts[4]))
 
@@ -258,18 +278,19 @@ def sparse_product_infos(
 
     >>> fwd, bwd1, bwd2 = sparse_product_infos([0, 1], [1, 0], [0, 0], [1.0, -1.0], 1, 2, 2)
     """
-    scale = as_scale(scale)
+    op = "sparse_product_infos"
+    scale = as_scale(op, scale)
     i1, i2, out, *plans = ops.sorted_plans(
-        as_index(index1),
-        as_index(index2),
-        as_index(index),
-        -1 if scale is None else _length(scale, "sparse_product_infos"),
-        out_size,
-        in1_size,
-        in2_size,
+        as_index(op, "index1", index1),
+        as_index(op, "index2", index2),
+        as_index(op, "index", index),
+        -1 if scale is None else _length(scale, op),
+        as_size(op, "out_size", out_size),
+        as_size(op, "in1_size", in1_size),
+        as_size(op, "in2_size", in2_size),
         False,
         False,
-        "sparse_product_infos",
+        op,
     )
     fwd, bwd1, bwd2 = (Plan.from_parts(plans[k], plans[k + 1]) for k in (0, 2, 4))
     return (
@@ -287,10 +308,13 @@ def derive_backward(
     Works for every info, with gather_index and index_out too. Where gather_index repeats an entry of scale, the derived
     infos have an entry for each term instead, and their scale is gathered (differentiably).
     """
+    op = "derive_backward"
+    as_size(op, "in1_size", in1_size)
+    as_size(op, "in2_size", in2_size)
     info = info._resolved(in1_size)
     plan = info._plan.resolved(in1_size)
-    first, second, out, order = plan.terms()
     bwd1, bwd2 = info._backward_plans(in1_size, in2_size)
+    first, second, out, order = plan.terms()
     if plan.repeats_entries:
         scale = None if info.scale is None else info.scale[order]
         return (
@@ -325,11 +349,13 @@ class SparseScaleInfo(_Info):
         out_size: int | None = None,
         gather_index: Indices = None,
     ) -> None:
-        given = [as_index(field) for field in (index, seg_out, gather_index)]
-        self.scale = as_scale(scale)
-        self.out_size = out_size
-        self._plan = _fields_plan(self.scale, given[0], None, given[1], given[2], None, out_size, "SparseScaleInfo")
+        name = type(self).__name__
         names = ("index", "seg_out", "gather_index")
+        fields = (index, seg_out, gather_index)
+        given = [as_index(name, field, values) for field, values in zip(names, fields, strict=True)]
+        self.scale = as_scale(name, scale)
+        self.out_size = as_size(name, "out_size", out_size)
+        self._plan = _fields_plan(self.scale, given[0], None, given[1], given[2], None, out_size, True, name)
         self._tensors = {n: None if t is None else t.clone() for n, t in zip(names, given, strict=True)}
         self._derived = {}
 
@@ -360,10 +386,21 @@ class SparseScaleInfo(_Info):
         return self._get("gather_index")
 
     def _backward_plan(self, in_size: int) -> Plan:
-        if in_size not in self._derived:
-            self._derived[in_size] = self._plan.resolved(in_size).derived(1, in_size, unary=True)
-        plan: Plan = self._derived[in_size]
+        key = (in_size,)
+        if key not in self._derived:
+            self._derived[key] = self._plan.resolved(in_size).derived(1, in_size, unary=True)
+        plan: Plan = self._derived[key]
         return plan
+
+    def _resolved(self, rows: int) -> SparseScaleInfo:
+        """As SparseProductInfo._resolved."""
+        if self._plan.entries is not None or self.out_size in (None, rows):
+            return self
+        if rows not in self._derived:
+            index = torch.arange(rows, device=self.device)
+            self._derived[rows] = SparseScaleInfo(index=index, out_size=self.out_size)
+        info: SparseScaleInfo = self._derived[rows]
+        return info if self.scale is None else info.with_scale(self.scale)
 
 
 def sparse_scale_infos(
@@ -377,18 +414,19 @@ def sparse_scale_infos(
 
     >>> fwd, bwd = sparse_scale_infos([0, 0], [1, 2], [0.5, 0.5], 1, 3)
     """
-    scale = as_scale(scale)
+    op = "sparse_scale_infos"
+    scale = as_scale(op, scale)
     source, _, target, fwd, fwd_meta, bwd, bwd_meta = ops.sorted_plans(
-        as_index(index_in),
+        as_index(op, "index_in", index_in),
         None,
-        as_index(index_out),
-        -1 if scale is None else _length(scale, "sparse_scale_infos"),
-        out_size,
-        in_size,
+        as_index(op, "index_out", index_out),
+        -1 if scale is None else _length(scale, op),
+        as_size(op, "out_size", out_size),
+        as_size(op, "in_size", in_size),
         None,
         True,
         False,
-        "sparse_scale_infos",
+        op,
     )
     return (
         SparseScaleInfo._grouped(scale, source, Plan.from_parts(fwd, fwd_meta)),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ._library import ops
-from ._plan import Plan, needs_grad
+from ._plan import Plan, check_tensor, needs_grad
 from .info import SparseProductInfo, SparseScaleInfo
 
 _NO_PLAN: tuple[None, tuple[int, ...]] = (None, ())
@@ -28,11 +28,13 @@ class Product(Protocol):
     ) -> Tensor: ...
 
 
-def _usable(fwd: SparseProductInfo, bwd: SparseProductInfo | None) -> Plan | None:
-    """A backward info's plan, where its scale is in the order of info_fwd's (or there is none)."""
-    if bwd is None or (fwd.scale is not None and bwd._plan.order_hash != fwd._plan.order_hash):
+def _usable(op: str, view: int, fwd: SparseProductInfo, bwd: SparseProductInfo | None) -> Plan | None:
+    """A backward info's plan; None where one has to be derived."""
+    if bwd is None:
         return None
-    return bwd._plan
+    if not isinstance(bwd, SparseProductInfo):
+        raise TypeError(f"[lacewing.{op}] info_bwd{view} must be a SparseProductInfo, not {type(bwd).__name__}")
+    return bwd._plan if bwd._plan.serves(fwd._plan, view, fwd.scale is not None) else None
 
 
 def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Product:
@@ -48,11 +50,13 @@ def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Produ
     ) -> Tensor:
         if not isinstance(info_fwd, SparseProductInfo):
             raise TypeError(f"[lacewing.{name}] info_fwd must be a SparseProductInfo, not {type(info_fwd).__name__}")
+        check_tensor(name, "input1", input1)
+        check_tensor(name, "input2", input2)
         in1 = input1.shape[rows1] if input1.dim() >= -rows1 else 0
         in2 = input2.shape[rows2] if input2.dim() >= -rows2 else 0
         info_fwd = info_fwd._resolved(in1)
         scale = info_fwd.scale
-        bwd1, bwd2 = _usable(info_fwd, info_bwd1), _usable(info_fwd, info_bwd2)
+        bwd1, bwd2 = _usable(name, 1, info_fwd, info_bwd1), _usable(name, 2, info_fwd, info_bwd2)
         if (bwd1 is None or bwd2 is None) and needs_grad(input1, input2, scale) and not torch.compiler.is_compiling():
             if info_fwd._plan.fits(in1, in2):
                 derived1, derived2 = info_fwd._backward_plans(in1, in2)

@@ -73,6 +73,19 @@ indexed_scavec_scale_gather = _make("indexed_scavec_scale_gather", _product.spar
 indexed_mat_t_vec_scale_gather = _make("indexed_mat_t_vec_scale_gather", _product.sparse_mat_t_vec)
 
 
+def _overlap(a: Tensor, b: Tensor) -> bool:
+    """Whether the spans of memory that two tensors reach meet."""
+    if a.numel() == 0 or b.numel() == 0 or a.device != b.device:
+        return False
+    (a_begin, a_end), (b_begin, b_end) = _span(a), _span(b)
+    return a_begin < b_end and b_begin < a_end
+
+
+def _span(tensor: Tensor) -> tuple[int, int]:
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
 def indexed_scale_segment(
     input: Tensor,
     scale: Values,
@@ -100,6 +113,6 @@ def indexed_scale_segment(
             f"[lacewing.{name}] out must have shape {expected}, dtype {input.dtype} and be on {input.device}, not "
             f"{tuple(out.shape)}, {out.dtype} and {out.device}"
         )
-    if out.untyped_storage().data_ptr() == input.untyped_storage().data_ptr() and out.numel():
+    if _overlap(out, input):
         raise ValueError(f"[lacewing.{name}] out must not share memory with the input")
     return out.copy_(sparse_scale(input, info))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ._library import ops
-from ._plan import needs_grad
+from ._plan import check_tensor, needs_grad
 from .info import SparseScaleInfo
 
 
@@ -18,12 +18,16 @@ def sparse_scale(input: Tensor, info_fwd: SparseScaleInfo, info_bwd: SparseScale
     """
     if not isinstance(info_fwd, SparseScaleInfo):
         raise TypeError(f"[lacewing.sparse_scale] info_fwd must be a SparseScaleInfo, not {type(info_fwd).__name__}")
+    if info_bwd is not None and not isinstance(info_bwd, SparseScaleInfo):
+        raise TypeError(f"[lacewing.sparse_scale] info_bwd must be a SparseScaleInfo, not {type(info_bwd).__name__}")
+    check_tensor("sparse_scale", "input", input)
+    in_size = input.shape[-2] if input.dim() >= 2 else 0
+    info_fwd = info_fwd._resolved(in_size)
     plan = info_fwd._plan
     bwd = None if info_bwd is None else info_bwd._plan
-    if bwd is not None and info_fwd.scale is not None and bwd.order_hash != plan.order_hash:
+    if bwd is not None and not bwd.serves(plan, 1, info_fwd.scale is not None):
         bwd = None
     if bwd is None and needs_grad(input, info_fwd.scale) and not torch.compiler.is_compiling():
-        in_size = input.shape[-2] if input.dim() >= 2 else 0
         if plan.fits(in_size):
             bwd = info_fwd._backward_plan(in_size)
     result: Tensor = ops.sparse_scale(input, info_fwd.scale, *plan, *(bwd or (None, ())))

@@ -78,10 +78,10 @@ struct Form {
     rows2 = y.defined() ? y.sym_size(-1 - op.y.count()).guard_int(__FILE__, __LINE__) : 0;
     const structure::PlanMeta forward = plans[0].description();
     if (plans[1].present()) {
-      check_backward_plan(kind, unary() ? "info_bwd" : "info_bwd1", forward, plans[1].meta, rows1);
+      check_backward_plan(kind, unary() ? "info_bwd" : "info_bwd1", false, forward, plans[1].meta, rows1);
     }
     if (plans[2].present()) {
-      check_backward_plan(kind, "info_bwd2", forward, plans[2].meta, rows2);
+      check_backward_plan(kind, "info_bwd2", true, forward, plans[2].meta, rows2);
     }
   }
 

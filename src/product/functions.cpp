@@ -17,12 +17,18 @@ using structure::PlanMeta;
 
 bool needs_grad(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
 
-/// A backward info's plan, where its scale is in the order of info_fwd's (or there is none).
+/// A backward info's plan, where its scale is in the order of info_fwd's (or there is none). With the same terms in another
+/// order it is left out, and one is derived; the op refuses one with other terms.
 template <typename Info>
-std::optional<InfoPlan> usable(const Info& fwd, const std::optional<Info>& bwd) {
-  const bool other_order = bwd && fwd.fields().scale &&
-                           PlanMeta::from(bwd->plan().meta).order_hash != PlanMeta::from(fwd.plan().meta).order_hash;
-  return bwd && !other_order ? std::optional<InfoPlan>(bwd->plan()) : std::nullopt;
+std::optional<InfoPlan> usable(const Info& fwd, const std::optional<Info>& bwd, bool second) {
+  if (!bwd) {
+    return std::nullopt;
+  }
+  const PlanMeta forward = PlanMeta::from(fwd.plan().meta);
+  const PlanMeta backward = PlanMeta::from(bwd->plan().meta);
+  const bool same_terms = backward.hash == (second ? forward.hash_bwd2 : forward.hash_bwd1);
+  const bool other_order = fwd.fields().scale && backward.order_hash != forward.order_hash;
+  return same_terms && other_order ? std::nullopt : std::optional<InfoPlan>(bwd->plan());
 }
 
 Plan to_plan(const std::optional<InfoPlan>& plan) { return plan ? Plan{plan->array, plan->meta} : Plan{}; }
@@ -39,8 +45,8 @@ at::Tensor apply(Kind kind, const at::Tensor& input1, const at::Tensor& input2, 
   const std::int64_t in2 = rows_of(input2, traits(kind).y);
   const SparseProductInfo info = given.resolved(in1);
   const std::optional<at::Tensor>& scale = info.fields().scale;
-  std::optional<InfoPlan> bwd1 = usable(info, info_bwd1);
-  std::optional<InfoPlan> bwd2 = usable(info, info_bwd2);
+  std::optional<InfoPlan> bwd1 = usable(info, info_bwd1, false);
+  std::optional<InfoPlan> bwd2 = usable(info, info_bwd2, true);
   const PlanMeta meta = PlanMeta::from(info.plan().meta);
   const bool differentiable = c10::GradMode::is_enabled() &&
                               (needs_grad(input1) || needs_grad(input2) || (scale && needs_grad(*scale)));
@@ -104,10 +110,11 @@ at::Tensor sparse_mat_t_vec(const at::Tensor& input1, const at::Tensor& input2, 
   return apply(Kind::mat_t_vec, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
 }
 
-at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& info_fwd,
+at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& given,
                         const std::optional<SparseScaleInfo>& info_bwd) {
+  const SparseScaleInfo info_fwd = given.resolved(input.dim() >= 2 ? input.size(-2) : 0);
   const std::optional<at::Tensor>& scale = info_fwd.fields().scale;
-  std::optional<InfoPlan> bwd = usable(info_fwd, info_bwd);
+  std::optional<InfoPlan> bwd = usable(info_fwd, info_bwd, false);
   const bool differentiable = c10::GradMode::is_enabled() && (needs_grad(input) || (scale && needs_grad(*scale)));
   if (!bwd && differentiable && input.dim() >= 2 && PlanMeta::from(info_fwd.plan().meta).need1 <= input.size(-2)) {
     bwd = info_fwd.backward_plan(input.size(-2));

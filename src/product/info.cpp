@@ -100,7 +100,7 @@ SparseProductInfo::SparseProductInfo(const Fields& fields) {
   auto state = std::make_shared<State>();
   const auto [array, meta] =
       product::product_plan(length_of(fields.scale, "SparseProductInfo"), fields.index1, fields.index2, fields.seg_out,
-                            fields.gather_index, fields.index_out, fields.out_size, "SparseProductInfo");
+                            fields.gather_index, fields.index_out, fields.out_size, /*unary=*/false, "SparseProductInfo");
   const bool indexed = fields.index1 || fields.index2 || fields.seg_out || fields.gather_index || fields.index_out;
   state->plan = plan_of(indexed || !fields.scale ? array : array.to(fields.scale->device()), meta);
   state->fields = {fields.scale,
@@ -154,7 +154,7 @@ SparseProductInfo SparseProductInfo::resolved(std::int64_t rows) const {
   Fields fields;
   fields.index1 = at::arange(rows, at::device(device()).dtype(at::kLong));
   fields.out_size = out_size;
-  return SparseProductInfo(fields);
+  return SparseProductInfo(fields).with_scale(state_->fields.scale);
 }
 
 InfoPlan SparseProductInfo::backward_plan(int input, std::int64_t in1_size, std::int64_t in2_size) const {
@@ -223,7 +223,7 @@ SparseScaleInfo::SparseScaleInfo(const Fields& fields) {
   auto state = std::make_shared<State>();
   const auto [array, meta] =
       product::product_plan(length_of(fields.scale, "SparseScaleInfo"), fields.index, std::nullopt, fields.seg_out,
-                            fields.gather_index, std::nullopt, fields.out_size, "SparseScaleInfo");
+                            fields.gather_index, std::nullopt, fields.out_size, /*unary=*/true, "SparseScaleInfo");
   state->plan = plan_of(fields.index || fields.seg_out || !fields.scale ? array : array.to(fields.scale->device()), meta);
   state->fields = {fields.scale, copied(fields.index), copied(fields.seg_out), copied(fields.gather_index),
                    fields.out_size};
@@ -258,6 +258,17 @@ SparseScaleInfo SparseScaleInfo::with_scale(std::optional<at::Tensor> scale) con
   SparseScaleInfo info(*this);
   info.state_ = std::move(state);
   return info;
+}
+
+SparseScaleInfo SparseScaleInfo::resolved(std::int64_t rows) const {
+  const auto& out_size = state_->fields.out_size;
+  if (!description(state_->plan).is_dynamic() || !out_size || *out_size == rows) {
+    return *this;
+  }
+  Fields fields;
+  fields.index = at::arange(rows, at::device(device()).dtype(at::kLong));
+  fields.out_size = out_size;
+  return SparseScaleInfo(fields).with_scale(state_->fields.scale);
 }
 
 InfoPlan SparseScaleInfo::backward_plan(std::int64_t in_size) const {

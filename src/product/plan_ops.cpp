@@ -12,6 +12,7 @@
 #include <lacewing/dispatch/torch.h>
 
 #include "common/memory.h"
+#include "kernels/cpu/isa.h"
 #include "product/plan_ops.h"
 #include "structure/plan_builder.h"
 
@@ -102,7 +103,11 @@ struct PlanMemory {
 
   structure::Allocate allocate() {
     return [this](std::int64_t length, bool wide) {
-      array = at::empty({length}, at::device(at::kCPU).dtype(wide ? at::kLong : at::kInt));
+      try {
+        array = at::empty({length}, at::device(at::kCPU).dtype(wide ? at::kLong : at::kInt));
+      } catch (const c10::Error&) {
+        throw std::bad_alloc();
+      }
       prefer_huge_pages(array.mutable_data_ptr(), static_cast<std::int64_t>(array.nbytes()));
       return array.mutable_data_ptr();
     };
@@ -128,10 +133,11 @@ auto with_memory(const Checker& check, F&& build) {
 std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entries, const OptionalTensor& index1,
                                                 const OptionalTensor& index2, const OptionalTensor& seg_out,
                                                 const OptionalTensor& gather_index, const OptionalTensor& index_out,
-                                                std::optional<std::int64_t> out_size, std::string_view op) {
+                                                std::optional<std::int64_t> out_size, bool unary, std::string_view op) {
   Checker check{op, std::nullopt};
+  const char* const name1 = unary ? "index" : "index1";
   check.size("out_size", out_size);
-  const HostIndex first = check.index("index1", index1);
+  const HostIndex first = check.index(name1, index1);
   const HostIndex second = check.index("index2", index2);
   const HostIndex segments = check.index("seg_out", seg_out);
   const HostIndex gather = check.index("gather_index", gather_index);
@@ -145,10 +151,11 @@ std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entr
                 " entries but the fields before it have ", entries.value_or(0));
     entries = index.length();
   };
-  same_length("index1", first);
+  same_length(name1, first);
   same_length("index2", second);
 
   structure::Fields fields;
+  fields.unary = unary;
   fields.index1 = first.data();
   fields.index2 = second.data();
   fields.segments = segments.data();
@@ -191,7 +198,7 @@ std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entr
     TORCH_CHECK(out_size.has_value(), check.prefix(), "out_size must be given where index_out is");
     check.below("index_out", target, "out_size", *out_size);
     fields.segment_count = segment_count;
-    std::vector<std::int64_t> seen(static_cast<std::size_t>(*out_size), -1);
+    auto seen = with_memory(check, [&] { return std::vector<std::int64_t>(static_cast<std::size_t>(*out_size), -1); });
     for (std::int64_t i = 0; i < target.length(); ++i) {
       std::int64_t& earlier = seen[static_cast<std::size_t>(target.data()[i])];
       TORCH_CHECK(earlier < 0, check.prefix(), "index_out must be distinct, but index_out[", i, "] = ",
@@ -207,7 +214,7 @@ std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entr
                             : segments.present() ? segments.data()[fields.segment_count]
                                                  : length;
   fields.limit1 = first.present() ? first.limit : used;
-  fields.limit2 = second.present() ? second.limit : used;
+  fields.limit2 = unary ? 0 : second.present() ? second.limit : used;
 
   return with_memory(check, [&] {
     PlanMemory memory;
@@ -246,7 +253,7 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
                                      std::string_view op) {
   Checker check{op, std::nullopt};
   check.size("out_size", out_size);
-  check.size("in1_size", in1_size);
+  check.size(unary ? "in_size" : "in1_size", in1_size);
   check.size("in2_size", in2_size);
   const char* const name1 = unary ? "index_in" : "index1";
   const char* const name_out = unary ? "index_out" : "index";
@@ -267,6 +274,7 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
 
   structure::Triples triples;
   triples.count = count.value_or(0);
+  triples.unary = unary;
   triples.index1 = first.data();
   triples.index2 = second.data();
   triples.row = row.data();
@@ -340,6 +348,14 @@ void set_backend_by_name(std::string_view name) {
 
 std::string backend_name() { return backend() == Backend::reference ? "reference" : "automatic"; }
 
+std::string isa_name() {
+  switch (kernels::cpu::isa()) {
+    case kernels::cpu::Isa::avx512: return "avx512";
+    case kernels::cpu::Isa::avx2: return "avx2";
+    default: return "baseline";
+  }
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) {
@@ -349,6 +365,7 @@ TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) {
   m.impl("resolved_meta", resolved_meta);
   m.impl("set_backend", set_backend_by_name);
   m.impl("get_backend", backend_name);
+  m.impl("cpu_isa", isa_name);
 }
 
 }  // namespace lacewing::product

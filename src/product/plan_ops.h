@@ -8,11 +8,12 @@
 
 namespace lacewing::product {
 
-/// The plan of the fields of an info, and its description as an int64 tensor; `op` is whom errors name.
+/// The plan of the fields of an info, and its description as an int64 tensor; `unary` is for sparse scale, `op` is whom
+/// errors name.
 std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entries, const OptionalTensor& index1,
                                                 const OptionalTensor& index2, const OptionalTensor& seg_out,
                                                 const OptionalTensor& gather_index, const OptionalTensor& index_out,
-                                                std::optional<std::int64_t> out_size, std::string_view op);
+                                                std::optional<std::int64_t> out_size, bool unary, std::string_view op);
 
 /// The plans of triples: index1, index2 and index as they are kept (empty where absent or the identity), then array and
 /// description of fwd, bwd1 and bwd2 (fwd alone with `forward_only`, no bwd2 with `unary`). entries < 0: not known.

@@ -14,13 +14,7 @@ std::vector<std::int64_t> to_vector(const PlanMeta& meta) {
   return {values.begin(), values.end()};
 }
 
-/// One gradient's plan. Where every array is the identity and the sizes agree, it is the plan itself.
 Plan derived(const Plan& forward, const PlanMeta& meta, View view, std::int64_t rows, bool unary) {
-  if (meta.is_identity() && meta.rows == rows) {
-    PlanMeta same = meta;
-    same.need1 = same.need2 = meta.terms;
-    return {forward.array, to_vector(same)};
-  }
   return {call_derive_plan(*forward.array, to_vector(meta), static_cast<std::int64_t>(view), rows, unary),
           to_vector(structure::derived_meta(meta, view, rows, unary))};
 }

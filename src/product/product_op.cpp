@@ -103,7 +103,11 @@ at::ScalarType common_type(const at::Tensor& x, const at::Tensor& y) {
 
 /// Leading dims of sparse scale as one; a view where their strides allow it.
 at::Tensor as_batch(const at::Tensor& tensor) {
-  return tensor.dim() == 3 ? tensor : tensor.reshape({-1, tensor.size(-2), tensor.size(-1)});
+  if (tensor.dim() == 3) {
+    return tensor;
+  }
+  const at::IntArrayRef leading = tensor.sizes().slice(0, static_cast<std::size_t>(tensor.dim() - 2));
+  return tensor.reshape({c10::multiply_integers(leading), tensor.size(-2), tensor.size(-1)});
 }
 
 at::Tensor forward(Kind kind, const at::Tensor& x, const at::Tensor& y, const OptionalTensor& scale,
@@ -200,8 +204,21 @@ std::int64_t product_workspace(std::int64_t kind_number, const at::Tensor& input
                                          torch_executor().max_threads());
 }
 
-at::Tensor derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows, bool unary) {
+PlanMeta check_derivable(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
+                         bool unary) {
+  TORCH_CHECK(meta.size() == PlanMeta::size && (view == 1 || (view == 2 && !unary)),
+              "[lacewing.derive_plan] meta must have ", PlanMeta::size, " integers and view must be 1 or 2");
   const PlanMeta from = PlanMeta::from({meta.data(), meta.size()});
+  TORCH_CHECK(!from.is_dynamic() && from.terms >= 0 && from.rows >= 0 && plan.sym_numel() == from.length(),
+              "[lacewing.derive_plan] meta does not describe the plan");
+  const std::int64_t needed = view == 1 ? from.need1 : from.need2;
+  TORCH_CHECK(rows >= needed, "[lacewing.derive_backward] ", unary ? "in_size" : view == 1 ? "in1_size" : "in2_size",
+              " is ", rows, " but ", unary ? "index" : view == 1 ? "index1" : "index2", " reaches ", needed - 1);
+  return from;
+}
+
+at::Tensor derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows, bool unary) {
+  const PlanMeta from = check_derivable(plan, meta, view, rows, unary);
   const auto which = static_cast<structure::View>(view);
   const PlanMeta derived = structure::derived_meta(from, which, rows, unary);
   const at::Tensor source = plan.cpu();
@@ -243,7 +260,7 @@ at::Tensor scale_grad_meta(std::int64_t kind, const at::Tensor& input1, const Op
 
 at::Tensor derive_plan_meta(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
                             bool unary) {
-  const PlanMeta from = PlanMeta::from({meta.data(), meta.size()});
+  const PlanMeta from = check_derivable(plan, meta, view, rows, unary);
   return at::empty({structure::derived_meta(from, static_cast<structure::View>(view), rows, unary).length()},
                    plan.options());
 }

@@ -80,7 +80,7 @@ TORCH_LIBRARY(lacewing, m) {
   m.def("derive_plan(Tensor plan, int[] meta, int view, int rows, bool unary) -> Tensor");
   m.def(
       "product_plan(int? entries, Tensor? index1, Tensor? index2, Tensor? seg_out, Tensor? gather_index, "
-      "Tensor? index_out, int? out_size, str op) -> (Tensor, Tensor)");
+      "Tensor? index_out, int? out_size, bool unary, str op) -> (Tensor, Tensor)");
   m.def(
       "sorted_plans(Tensor? index1, Tensor? index2, Tensor? index, int entries, int? out_size, int? in1_size, "
       "int? in2_size, bool unary, bool forward_only, str op) -> Tensor[]");
@@ -88,6 +88,7 @@ TORCH_LIBRARY(lacewing, m) {
   m.def("resolved_meta(int[] meta, int rows) -> int[]");
   m.def("set_backend(str name) -> ()");
   m.def("get_backend() -> str");
+  m.def("cpu_isa() -> str");
 }
 
 }  // namespace lacewing::product

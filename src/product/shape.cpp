@@ -209,25 +209,29 @@ ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y,
   return shape;
 }
 
-void check_backward_plan(Kind kind, const char* argument, const PlanMeta& forward, at::IntArrayRef meta,
+void check_backward_plan(Kind kind, const char* argument, bool second, const PlanMeta& forward, at::IntArrayRef meta,
                          const c10::SymInt& rows) {
   if (meta.empty()) {
     return;
   }
   const PlanMeta backward = PlanMeta::from({meta.data(), meta.size()});
+  bool same = true;
   if (backward.is_dynamic() || forward.is_dynamic()) {
-    return;
+    same = (backward.is_dynamic() || backward.is_identity()) && (forward.is_dynamic() || forward.is_identity());
+  } else if (backward.hash != 0 && forward.hash != 0 && !forward.has(PlanMeta::mirrored)) {
+    same = backward.hash == (second ? forward.hash_bwd2 : forward.hash_bwd1) && backward.terms == forward.terms;
   }
-  TORCH_CHECK(backward.terms_hash == forward.terms_hash && backward.terms == forward.terms, "[lacewing.",
-              traits(kind).name, "] ", argument,
-              " does not hold the same terms as info_fwd: build the infos together, or leave it out");
-  TORCH_CHECK(rows == backward.rows, "[lacewing.", traits(kind).name, "] ", argument, " gives a gradient of ",
-              backward.rows, " rows for an input of ", rows, " rows: build it with the input's size");
+  TORCH_CHECK(same, "[lacewing.", traits(kind).name, "] ", argument,
+              " does not hold the same terms as info_fwd, in the roles of this gradient: build the infos together, or leave it "
+              "out");
+  TORCH_CHECK(backward.is_dynamic() || rows == backward.rows, "[lacewing.", traits(kind).name, "] ", argument,
+              " gives a gradient of ", backward.rows, " rows for an input of ", rows,
+              " rows: build it with the input's size");
 }
 
 void check_grad(Kind kind, const ProductShape& shape, const at::Tensor& grad) {
   const c10::SymDimVector expected = shape.output(traits(kind).z);
-  TORCH_CHECK(kind == Kind::scale || grad.sym_sizes() == c10::SymIntArrayRef(expected), "[lacewing.",
+  TORCH_CHECK(grad.sym_sizes() == c10::SymIntArrayRef(expected), "[lacewing.",
               traits(kind).name, "] grad must have the shape ", shape_text(expected), " of the output, not ",
               shape_text(grad.sym_sizes()));
 }

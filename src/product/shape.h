@@ -34,9 +34,9 @@ ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y,
                            const std::optional<at::Tensor>& scale, const at::Tensor& plan, at::IntArrayRef meta,
                            bool accumulated);
 
-/// Checks that backward plans hold the same terms as the forward plan.
-void check_backward_plan(Kind kind, const char* argument, const structure::PlanMeta& forward, at::IntArrayRef meta,
-                         const c10::SymInt& rows);
+/// Checks that the plan of the gradient of input1 (or of input2, `second`) holds the terms of the forward plan.
+void check_backward_plan(Kind kind, const char* argument, bool second, const structure::PlanMeta& forward,
+                         at::IntArrayRef meta, const c10::SymInt& rows);
 
 /// Checks the upstream gradient of check_product's shape.
 void check_grad(Kind kind, const ProductShape& shape, const at::Tensor& grad);

@@ -38,15 +38,17 @@ struct PlanMeta {
   std::int64_t need1 = 0;          ///< rows that input1 must have: one more than the largest index
   std::int64_t need2 = 0;
   std::int64_t flags = 0;
-  std::int64_t terms_hash = 0;  ///< of the set of terms, whatever their order and the roles of their indices
-  std::int64_t order_hash = 0;  ///< of the same with each term's entry of scale
+  std::int64_t hash = 0;       ///< of the set of terms, whatever their order; 0 where T was unknown
+  std::int64_t hash_bwd1 = 0;  ///< what the hash of the plan of the gradient of input1 must be
+  std::int64_t hash_bwd2 = 0;
+  std::int64_t order_hash = 0;  ///< of the terms with their entries of scale, the same for all three plans
 
-  static constexpr std::size_t size = 8;
+  static constexpr std::size_t size = 10;
   std::array<std::int64_t, size> to_array() const {
-    return {entries, terms, rows, need1, need2, flags, terms_hash, order_hash};
+    return {entries, terms, rows, need1, need2, flags, hash, hash_bwd1, hash_bwd2, order_hash};
   }
-  static PlanMeta from(std::span<const std::int64_t> values) {
-    return {values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7]};
+  static PlanMeta from(std::span<const std::int64_t> v) {
+    return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9]};
   }
 
   bool has(Flag flag) const { return (flags & flag) != 0; }

@@ -1,6 +1,7 @@
 #include "structure/plan_builder.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -16,9 +17,9 @@ struct Roles {
   Key index1, index2, row;
 };
 
-Roles roles_of(View view) {
+Roles roles_of(View view, bool unary) {
   switch (view) {
-    case View::backward1: return {Key::second, Key::row, Key::first};
+    case View::backward1: return {unary ? Key::row : Key::second, unary ? Key::second : Key::row, Key::first};
     case View::backward2: return {Key::row, Key::first, Key::second};
     default: return {Key::first, Key::second, Key::row};
   }
@@ -30,23 +31,40 @@ std::uint64_t mix(std::uint64_t v) {
   return v ^ (v >> 31);
 }
 
-/// Sums over terms of symmetric functions of their indices: equal for every order of the terms and roles of the keys.
+/// Sums over the terms of a function of their indices, in the roles of each of the three views: whatever the order of the
+/// terms, equal for equal sets of terms.
 struct TermHash {
-  std::uint64_t terms = 0;
+  std::array<std::uint64_t, 3> views{};
   std::uint64_t order = 0;
 
-  void add(std::uint64_t a, std::uint64_t b, std::uint64_t c, std::uint64_t entry) {
-    const std::uint64_t symmetric = (a + b + c) * 0x9e3779b97f4a7c15ull + (a * a + b * b + c * c) * 0xd1342543de82ef95ull +
-                                    (a * b * c) * 0xaf251af3b0f025b5ull;
-    terms += mix(symmetric);
-    order += mix(symmetric + (entry + 1) * 0xda942042e4dd58b5ull);
+  static std::uint64_t of(std::uint64_t index1, std::uint64_t index2, std::uint64_t row) {
+    return mix((index1 + 1) * 0x9e3779b97f4a7c15ull + (index2 + 1) * 0xd1342543de82ef95ull +
+               (row + 1) * 0xaf251af3b0f025b5ull);
+  }
+  void add(std::int64_t first, std::int64_t second, std::int64_t row, std::int64_t entry, bool unary) {
+    const auto a = static_cast<std::uint64_t>(first);
+    const auto b = static_cast<std::uint64_t>(second);
+    const auto c = static_cast<std::uint64_t>(row);
+    const std::uint64_t forward = of(a, b, c);
+    const std::uint64_t backward1 = unary ? of(c, b, a) : of(b, c, a);
+    const std::uint64_t backward2 = unary ? 0 : of(c, a, b);
+    views[0] += forward;
+    views[1] += backward1;
+    views[2] += backward2;
+    order += mix(forward + backward1 + backward2 + (static_cast<std::uint64_t>(entry) + 1) * 0xda942042e4dd58b5ull);
   }
   void add(const TermHash& other) {
-    terms += other.terms;
+    for (std::size_t view = 0; view < views.size(); ++view) {
+      views[view] += other.views[view];
+    }
     order += other.order;
   }
-  void write(PlanMeta& meta) const {
-    meta.terms_hash = static_cast<std::int64_t>(terms);
+  void write(PlanMeta& meta, View view, bool unary) const {
+    const std::size_t start = static_cast<std::size_t>(view);
+    const std::size_t cycle = unary ? 2 : 3;
+    meta.hash = static_cast<std::int64_t>(views[start]);
+    meta.hash_bwd1 = static_cast<std::int64_t>(views[(start + 1) % cycle]);
+    meta.hash_bwd2 = unary ? 0 : static_cast<std::int64_t>(views[(start + 2) % cycle]);
     meta.order_hash = static_cast<std::int64_t>(order);
   }
 };
@@ -171,10 +189,9 @@ std::vector<PlanMeta> build_sorted_as(const Triples& triples, const std::vector<
     TermHash hash;
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t first = triples.index1 != nullptr ? triples.index1[i] : i;
-      const std::int64_t second = triples.index2 != nullptr ? triples.index2[i] : i;
+      const std::int64_t second = triples.unary ? 0 : triples.index2 != nullptr ? triples.index2[i] : i;
       const std::int64_t row = triples.row != nullptr ? triples.row[i] : i;
-      hash.add(static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(second), static_cast<std::uint64_t>(row),
-               static_cast<std::uint64_t>(i));
+      hash.add(first, second, row, i, triples.unary);
       terms.data()[i] = {{static_cast<Index>(first), static_cast<Index>(second), static_cast<Index>(row)},
                          static_cast<Index>(i)};
     }
@@ -187,7 +204,7 @@ std::vector<PlanMeta> build_sorted_as(const Triples& triples, const std::vector<
   std::vector<PlanMeta> metas;
   bool rotating = false;
   for (const Request& request : requests) {
-    const Roles roles = roles_of(request.view);
+    const Roles roles = roles_of(request.view, triples.unary);
     if (!rotating) {
       terms.sort(roles.index2, limit_of(triples, roles.index2));
       terms.sort(roles.index1, limit_of(triples, roles.index1));
@@ -202,7 +219,11 @@ std::vector<PlanMeta> build_sorted_as(const Triples& triples, const std::vector<
     meta.need2 = limit_of(triples, roles.index2);
     meta.flags = canonical_flags(terms, roles, request.rows) | (sizeof(Index) == 8 ? PlanMeta::wide : 0) |
                  group_flag(meta.terms);
-    hash.write(meta);
+    if (triples.unary) {
+      meta.flags &= ~PlanMeta::has_index2;
+      meta.need2 = 0;
+    }
+    hash.write(meta, request.view, triples.unary);
     void* const array = request.allocate(meta.length(), sizeof(Index) == 8);
     fill(terms, roles, meta, array);
     fill_groups<Index>(meta, array);
@@ -246,8 +267,8 @@ PlanMeta build_fields_as(const Fields& f, PlanMeta meta, const Allocate& allocat
       }
       for (std::int64_t k = begin_of(s); k < end_of(s); ++k, ++term) {
         const std::int64_t entry = f.gather != nullptr ? f.gather[k] : k;
-        g(term, f.index1 != nullptr ? f.index1[entry] : entry, f.index2 != nullptr ? f.index2[entry] : entry, row,
-          entry);
+        g(term, f.index1 != nullptr ? f.index1[entry] : entry,
+          f.unary ? 0 : f.index2 != nullptr ? f.index2[entry] : entry, row, entry);
       }
     }
     return term;
@@ -257,10 +278,9 @@ PlanMeta build_fields_as(const Fields& f, PlanMeta meta, const Allocate& allocat
   TermHash hash;
   meta.flags = sizeof(Index) == 8 ? PlanMeta::wide : 0;
   meta.terms = for_terms([&](std::int64_t term, std::int64_t i1, std::int64_t i2, std::int64_t row, std::int64_t entry) {
-    hash.add(static_cast<std::uint64_t>(i1), static_cast<std::uint64_t>(i2), static_cast<std::uint64_t>(row),
-             static_cast<std::uint64_t>(entry));
+    hash.add(i1, i2, row, entry, f.unary);
     meta.flags |= (row != term ? PlanMeta::has_segments : 0) | (i1 != term ? PlanMeta::has_index1 : 0) |
-                  (i2 != term ? PlanMeta::has_index2 : 0) | (entry != term ? PlanMeta::has_order : 0);
+                  (!f.unary && i2 != term ? PlanMeta::has_index2 : 0) | (entry != term ? PlanMeta::has_order : 0);
     if (seen[static_cast<std::size_t>(entry)]) {
       meta.flags |= PlanMeta::has_order | PlanMeta::has_inverse;
     }
@@ -270,7 +290,7 @@ PlanMeta build_fields_as(const Fields& f, PlanMeta meta, const Allocate& allocat
     meta.flags |= PlanMeta::has_segments;
   }
   meta.flags |= group_flag(meta.terms);
-  hash.write(meta);
+  hash.write(meta, View::forward, f.unary);
 
   void* const array = allocate(meta.length(), sizeof(Index) == 8);
   const kernels::Terms to = terms_of(meta, array);
@@ -315,10 +335,7 @@ void derive_as(const PlanMeta& meta, const void* array, View view, bool unary, c
       }
     }
   });
-  Roles roles = roles_of(view);
-  if (unary) {
-    roles.index1 = Key::row;
-  }
+  const Roles roles = roles_of(view, unary);
   terms.sort(roles.row, derived.rows);
   fill(terms, roles, derived, out);
   fill_inverse<Index>(derived, out);
@@ -346,6 +363,15 @@ PlanMeta build_from_fields(const Fields& fields, const Allocate& allocate) {
 
 PlanMeta derived_meta(const PlanMeta& meta, View view, std::int64_t rows, bool unary) {
   PlanMeta derived = meta;
+  if (meta.is_identity() && rows == meta.rows) {
+    derived.need1 = meta.terms;
+    derived.need2 = unary ? 0 : meta.terms;
+    return derived;
+  }
+  const bool second = view == View::backward2;
+  derived.hash = second ? meta.hash_bwd2 : meta.hash_bwd1;
+  derived.hash_bwd1 = unary || second ? meta.hash : meta.hash_bwd2;
+  derived.hash_bwd2 = unary ? 0 : second ? meta.hash_bwd1 : meta.hash;
   derived.rows = rows;
   derived.flags = (meta.flags & (PlanMeta::wide | PlanMeta::has_inverse | PlanMeta::has_groups)) |
                   PlanMeta::has_segments |
@@ -363,6 +389,9 @@ PlanMeta derived_meta(const PlanMeta& meta, View view, std::int64_t rows, bool u
 void derive(const PlanMeta& meta, const void* array, View view, std::int64_t rows, bool unary, void* out,
             const CpuExecutor& executor) {
   const PlanMeta derived = derived_meta(meta, view, rows, unary);
+  if (derived.is_identity()) {
+    return meta.has(PlanMeta::wide) ? fill_groups<std::int64_t>(derived, out) : fill_groups<std::int32_t>(derived, out);
+  }
   if (meta.has(PlanMeta::wide)) {
     derive_as<std::int64_t>(meta, array, view, unary, derived, out, executor);
   } else {

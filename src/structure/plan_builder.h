@@ -21,6 +21,7 @@ struct Triples {
   std::int64_t limit1 = 0;  ///< one more than the largest index (count where absent)
   std::int64_t limit2 = 0;
   std::int64_t limit_row = 0;
+  bool unary = false;  ///< sparse scale: there is no second input
 };
 
 /// Which of a product's three plans: the value, the gradient of input1, the gradient of input2.
@@ -51,14 +52,15 @@ struct Fields {
   std::optional<std::int64_t> out_size;
   std::int64_t limit1 = 0;
   std::int64_t limit2 = 0;
+  bool unary = false;
 };
 
 /// The plan of fields that are given as they are, without a sort.
 PlanMeta build_from_fields(const Fields& fields, const Allocate& allocate);
 
 /// The plan of a gradient, from a plan whose T is settled: View::backward1 groups by index1, backward2 by index2, into
-/// `rows` rows. Its description depends on the description of the plan alone (see derived_meta), so that it can be
-/// traced. With `unary`, the transpose of a sparse scale instead (backward1 only).
+/// `rows` rows, which must be as many as the indices reach. Its description depends on the description of the plan alone
+/// (see derived_meta), so that it can be traced. The plan of an identity is itself. With `unary`, the transpose of a sparse scale instead (backward1 only).
 void derive(const PlanMeta& meta, const void* array, View view, std::int64_t rows, bool unary, void* out,
             const CpuExecutor& executor);
 PlanMeta derived_meta(const PlanMeta& meta, View view, std::int64_t rows, bool unary);
