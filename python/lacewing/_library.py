@@ -15,11 +15,11 @@ def _load() -> None:
             "install the package with `pip install --no-build-isolation .`"
         )
     try:
-        torch.ops.load_library(str(path))
+        torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
     except OSError as error:
         raise ImportError(
-            f"[lacewing] {path.name} does not load with torch {torch.__version__}: it must be built with the torch that "
-            f"it runs with ({error})"
+            f"[lacewing] {path.name} does not load with torch {torch.__version__}: it must be built with the torch "
+            f"that it runs with ({error})"
         ) from error
 
 

@@ -70,7 +70,12 @@ class Plan(NamedTuple):
         if not flags & flag:
             return None
         start = 0
-        for part, length in ((_HAS_SEGMENTS, rows + 1), (_HAS_INDEX1, terms), (_HAS_INDEX2, terms), (_HAS_ORDER, terms)):
+        for part, length in (
+            (_HAS_SEGMENTS, rows + 1),
+            (_HAS_INDEX1, terms),
+            (_HAS_INDEX2, terms),
+            (_HAS_ORDER, terms),
+        ):
             if part == flag:
                 return self.array[start : start + length]
             start += length if flags & part else 0

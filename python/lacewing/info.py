@@ -121,9 +121,9 @@ class SparseProductInfo(_Info):
 
         z[n, index_out[M]] = sum for k in [seg_out[M], seg_out[M+1]) of scale[t] * x[n, index1[t]] o y[n, index2[t]]
 
-    Each field may be None: ``scale`` is then 1, an index is then the identity, without ``seg_out`` every ``k`` is a segment
-    of its own. ``out_size`` must be given with ``index_out``. Rows that no segment writes are zero. Indices are copied,
-    checked and grouped here, once; executing reads nothing back. ``scale`` is kept as it is and gets a gradient.
+    Each field may be None: ``scale`` is then 1, an index is then the identity, without ``seg_out`` every ``k`` is a
+    segment of its own. ``out_size`` must be given with ``index_out``. Rows that no segment writes are zero. Indices are
+    copied, checked and grouped here, once; executing reads nothing back. ``scale`` is kept as it is and gets a gradient.
 
     >>> info = SparseProductInfo(scale=[2.0, 3.0], index1=[0, 1], index2=[1, 1], seg_out=[0, 2])
     """
@@ -145,7 +145,7 @@ class SparseProductInfo(_Info):
         given = [as_index(name, field, values) for field, values in zip(self._fields[1:6], fields, strict=True)]
         self.scale = as_scale(name, scale)
         self.out_size = as_size(name, "out_size", out_size)
-        self._plan = _fields_plan(self.scale, *given, out_size, False, name)
+        self._plan = _fields_plan(self.scale, given, out_size, False, name)
         self._tensors = {
             name: None if field is None else field.clone() for name, field in zip(self._fields[1:6], given, strict=True)
         }
@@ -212,21 +212,12 @@ class SparseProductInfo(_Info):
 
 
 def _fields_plan(
-    scale: Tensor | None,
-    index1: Tensor | None,
-    index2: Tensor | None,
-    seg_out: Tensor | None,
-    gather_index: Tensor | None,
-    index_out: Tensor | None,
-    out_size: int | None,
-    unary: bool,
-    op: str,
+    scale: Tensor | None, indices: list[Tensor | None], out_size: int | None, unary: bool, op: str
 ) -> Plan:
+    """The plan of index1, index2, seg_out, gather_index and index_out."""
     entries = None if scale is None else _length(scale, op)
-    plan = Plan.from_parts(
-        *ops.product_plan(entries, index1, index2, seg_out, gather_index, index_out, out_size, unary, op)
-    )
-    given = any(t is not None for t in (index1, index2, seg_out, gather_index, index_out))
+    plan = Plan.from_parts(*ops.product_plan(entries, *indices, out_size, unary, op))
+    given = any(index is not None for index in indices)
     return plan if given or scale is None else plan.to(scale.device)
 
 
@@ -272,8 +263,8 @@ def sparse_product_infos(
 ) -> tuple[SparseProductInfo, SparseProductInfo, SparseProductInfo]:
     """The infos of a product and of its two gradients: ``z[index[t]] += scale[t] * x[index1[t]] o y[index2[t]]``.
 
-    Indices are lists or integer tensors of one length T on any device; None means 0..T-1. Sizes that are not given are one
-    more than the largest index. Triples are sorted stably by (output, index1, index2), duplicates stay and add.
+    Indices are lists or integer tensors of one length T on any device; None means 0..T-1. Sizes that are not given are
+    one more than the largest index. Triples are sorted stably by (output, index1, index2), duplicates stay and add.
     ``scale`` stays in the order given, the sort sits in ``gather_index``. Returns ``(fwd, bwd1, bwd2)``.
 
     >>> fwd, bwd1, bwd2 = sparse_product_infos([0, 1], [1, 0], [0, 0], [1.0, -1.0], 1, 2, 2)
@@ -333,8 +324,8 @@ def derive_backward(
 class SparseScaleInfo(_Info):
     """A constant sparse matrix S applied along one dim: ``out[m] = sum for t in segment m of scale[t] * in[index[t]]``.
 
-    ``scale`` (T,) may be None (1), ``index`` (T,) may be None (the identity), ``seg_out`` (out_size + 1,) may be None (every
-    t is a row). Checked and copied here, once.
+    ``scale`` (T,) may be None (1), ``index`` (T,) may be None (the identity), ``seg_out`` (out_size + 1,) may be None
+    (every t is a row). Checked and copied here, once.
 
     >>> info = SparseScaleInfo([0.5, 0.5], [0, 1], [0, 2])
     """
@@ -355,7 +346,7 @@ class SparseScaleInfo(_Info):
         given = [as_index(name, field, values) for field, values in zip(names, fields, strict=True)]
         self.scale = as_scale(name, scale)
         self.out_size = as_size(name, "out_size", out_size)
-        self._plan = _fields_plan(self.scale, given[0], None, given[1], given[2], None, out_size, True, name)
+        self._plan = _fields_plan(self.scale, [given[0], None, given[1], given[2], None], out_size, True, name)
         self._tensors = {n: None if t is None else t.clone() for n, t in zip(names, given, strict=True)}
         self._derived = {}
 

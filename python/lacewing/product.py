@@ -17,6 +17,8 @@ _NO_PLAN: tuple[None, tuple[int, ...]] = (None, ())
 class Product(Protocol):
     """The signature of the seven products."""
 
+    __name__: str
+
     def __call__(
         self,
         input1: Tensor,
@@ -25,7 +27,9 @@ class Product(Protocol):
         info_bwd1: SparseProductInfo | None = None,
         info_bwd2: SparseProductInfo | None = None,
         out_accumulated: bool = False,
-    ) -> Tensor: ...
+    ) -> Tensor:
+        """See ``sparse_mul``."""
+        ...
 
 
 def _usable(op: str, view: int, fwd: SparseProductInfo, bwd: SparseProductInfo | None) -> Plan | None:
@@ -57,10 +61,10 @@ def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Produ
         info_fwd = info_fwd._resolved(in1)
         scale = info_fwd.scale
         bwd1, bwd2 = _usable(name, 1, info_fwd, info_bwd1), _usable(name, 2, info_fwd, info_bwd2)
-        if (bwd1 is None or bwd2 is None) and needs_grad(input1, input2, scale) and not torch.compiler.is_compiling():
-            if info_fwd._plan.fits(in1, in2):
-                derived1, derived2 = info_fwd._backward_plans(in1, in2)
-                bwd1, bwd2 = bwd1 or derived1, bwd2 or derived2
+        derives = (bwd1 is None or bwd2 is None) and needs_grad(input1, input2, scale)
+        if derives and info_fwd._plan.fits(in1, in2) and not torch.compiler.is_compiling():
+            derived1, derived2 = info_fwd._backward_plans(in1, in2)
+            bwd1, bwd2 = bwd1 or derived1, bwd2 or derived2
         result: Tensor = op(
             input1, input2, scale, *info_fwd._plan, *(bwd1 or _NO_PLAN), *(bwd2 or _NO_PLAN), out_accumulated
         )
@@ -69,11 +73,11 @@ def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Produ
     product.__name__ = product.__qualname__ = name
     product.__doc__ = f"""``{formula}``, summed over the terms of info_fwd.
 
-    Shapes: {shapes}. An operand with one dim less (no N) is shared by all n; ``out_accumulated`` also sums over n and drops
-    N from the output. dtype: ``torch.result_type(input1, input2)``; float16 and bfloat16 accumulate in float32.
-    Differentiable to any order for both inputs and for ``info_fwd.scale``. Backward infos that are not given are derived
-    once and kept on info_fwd. Allocates the output, and a workspace where operands are strided, half precision or summed
-    over n. Deterministic: the same bits for every run and every number of threads.
+    Shapes: {shapes}. An operand with one dim less (no N) is shared by all n; ``out_accumulated`` also sums over n and
+    drops N from the output. dtype: ``torch.result_type(input1, input2)``; float16 and bfloat16 accumulate in float32.
+    Differentiable to any order for both inputs and for ``info_fwd.scale``. Backward infos that are not given are
+    derived once and kept on info_fwd. Allocates the output and what ``workspace_bytes`` tells. Deterministic: the same
+    bits for every run and every number of threads. Raises RuntimeError with one sentence for operands that do not fit.
     """
     return product
 
@@ -146,6 +150,8 @@ def workspace_bytes(
     ``input2`` is None for ``"sparse_scale"``. With the current number of threads.
     """
     if op not in _KINDS:
-        raise ValueError(f"[lacewing.workspace_bytes] there is no product named {op}: expected one of {', '.join(_KINDS)}")
+        raise ValueError(
+            f"[lacewing.workspace_bytes] there is no product named {op}: expected one of {', '.join(_KINDS)}"
+        )
     size: int = ops.product_workspace(_KINDS.index(op), input1, input2, *info._plan, out_accumulated)
     return size

@@ -6,13 +6,15 @@ from typing import Protocol
 
 from torch import Tensor
 
-from .info import Indices, SparseProductInfo, SparseScaleInfo, Values
 from . import product as _product
+from .info import Indices, SparseProductInfo, SparseScaleInfo, Values
 from .scale import sparse_scale
 
 
 class RawProduct(Protocol):
     """The signature of the raw products."""
+
+    __name__: str
 
     def __call__(
         self,
@@ -26,7 +28,9 @@ class RawProduct(Protocol):
         index_out: Indices = None,
         out_size: int | None = None,
         out_accumulated: bool = False,
-    ) -> Tensor: ...
+    ) -> Tensor:
+        """See ``indexed_mul_scale_gather``."""
+        ...
 
 
 def _refuse_grad(name: str, instead: str, **tensors: object) -> None:
@@ -96,8 +100,8 @@ def indexed_scale_segment(
 ) -> Tensor:
     """``sparse_scale`` from its fields; not differentiable.
 
-    ``out``, where given, is overwritten, never added to; it must have the output's shape and dtype and share no memory with
-    the input. ``seg`` must have out_size + 1 entries.
+    ``out``, where given, is overwritten, never added to; it must have the output's shape and dtype and share no memory
+    with the input. ``seg`` must have out_size + 1 entries.
     """
     name = "indexed_scale_segment"
     _refuse_grad(name, "lacewing.sparse_scale", input=input, scale=scale, out=out)

@@ -13,8 +13,9 @@ from .info import SparseScaleInfo
 def sparse_scale(input: Tensor, info_fwd: SparseScaleInfo, info_bwd: SparseScaleInfo | None = None) -> Tensor:
     """``out[..., m, c] = sum for t in segment m of scale[t] * input[..., index[t], c]``.
 
-    Shapes: (..., M_in, C) -> (..., out_size, C), with any leading dims. Differentiable to any order for the input (by S^T:
-    ``info_bwd``, derived once and kept on info_fwd where it is not given) and for ``info_fwd.scale``. Deterministic.
+    Shapes: (..., M_in, C) -> (..., out_size, C), with any leading dims. Differentiable to any order for the input (by
+    S^T: ``info_bwd``, derived once and kept on info_fwd where it is not given) and for ``info_fwd.scale``.
+    Deterministic.
     """
     if not isinstance(info_fwd, SparseScaleInfo):
         raise TypeError(f"[lacewing.sparse_scale] info_fwd must be a SparseScaleInfo, not {type(info_fwd).__name__}")
@@ -27,9 +28,9 @@ def sparse_scale(input: Tensor, info_fwd: SparseScaleInfo, info_bwd: SparseScale
     bwd = None if info_bwd is None else info_bwd._plan
     if bwd is not None and not bwd.serves(plan, 1, info_fwd.scale is not None):
         bwd = None
-    if bwd is None and needs_grad(input, info_fwd.scale) and not torch.compiler.is_compiling():
-        if plan.fits(in_size):
-            bwd = info_fwd._backward_plan(in_size)
+    derives = bwd is None and needs_grad(input, info_fwd.scale)
+    if derives and plan.fits(in_size) and not torch.compiler.is_compiling():
+        bwd = info_fwd._backward_plan(in_size)
     result: Tensor = ops.sparse_scale(input, info_fwd.scale, *plan, *(bwd or (None, ())))
     return result
 
