@@ -15,60 +15,91 @@ namespace lacewing {
 
 using OptionalInfo = std::optional<SparseProductInfo>;
 
+/// The product of that name ("sparse_mul", ...). The functions below are this one.
+LACEWING_API at::Tensor sparse_product(const char* op, const at::Tensor& input1, const at::Tensor& input2,
+                                       const SparseProductInfo& info_fwd, const OptionalInfo& info_bwd1 = {},
+                                       const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false);
+
+/// Its raw form ("indexed_mul_scale_gather" for "sparse_mul"): fields instead of infos, checked in every call; no gradient,
+/// and inputs that require one are refused.
+LACEWING_API at::Tensor indexed_product(const char* op, const at::Tensor& input1, const at::Tensor& input2,
+                                        const SparseProductInfo::Fields& fields, bool out_accumulated = false);
+
 /// z[n,M,c] = s[t] x[n,i1[t],c] y[n,i2[t],c]: (N,M1,C), (N,M2,C) -> (N,M,C)
-LACEWING_API at::Tensor sparse_mul(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-                                   const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {},
-                                   bool out_accumulated = false);
+inline at::Tensor sparse_mul(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+  return sparse_product("sparse_mul", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+inline at::Tensor indexed_mul_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+  return indexed_product("sparse_mul", input1, input2, fields, out_accumulated);
+}
+
 /// z[n,M,a,b] = s[t] x[n,i1[t],a] y[n,i2[t],b]: (N,M1,C1), (N,M2,C2) -> (N,M,C1,C2)
-LACEWING_API at::Tensor sparse_outer(const at::Tensor& input1, const at::Tensor& input2,
-                                     const SparseProductInfo& info_fwd, const OptionalInfo& info_bwd1 = {},
-                                     const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false);
+inline at::Tensor sparse_outer(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+  return sparse_product("sparse_outer", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+inline at::Tensor indexed_outer_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+  return indexed_product("sparse_outer", input1, input2, fields, out_accumulated);
+}
+
 /// z[n,M] = s[t] sum_c x[n,i1[t],c] y[n,i2[t],c]: (N,M1,C), (N,M2,C) -> (N,M)
-LACEWING_API at::Tensor sparse_inner(const at::Tensor& input1, const at::Tensor& input2,
-                                     const SparseProductInfo& info_fwd, const OptionalInfo& info_bwd1 = {},
-                                     const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false);
+inline at::Tensor sparse_inner(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+  return sparse_product("sparse_inner", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+inline at::Tensor indexed_inner_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+  return indexed_product("sparse_inner", input1, input2, fields, out_accumulated);
+}
+
 /// z[n,M,b] = s[t] sum_a x[n,i1[t],a] y[n,i2[t],a,b]: (N,M1,Ci), (N,M2,Ci,Co) -> (N,M,Co)
-LACEWING_API at::Tensor sparse_vecmat(const at::Tensor& input1, const at::Tensor& input2,
-                                      const SparseProductInfo& info_fwd, const OptionalInfo& info_bwd1 = {},
-                                      const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false);
+inline at::Tensor sparse_vecmat(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+  return sparse_product("sparse_vecmat", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+inline at::Tensor indexed_vecmat_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+  return indexed_product("sparse_vecmat", input1, input2, fields, out_accumulated);
+}
+
 /// z[n,M,c] = s[t] x[n,i1[t],c] y[n,i2[t]]: (N,M1,C), (N,M2) -> (N,M,C)
-LACEWING_API at::Tensor sparse_vecsca(const at::Tensor& input1, const at::Tensor& input2,
-                                      const SparseProductInfo& info_fwd, const OptionalInfo& info_bwd1 = {},
-                                      const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false);
+inline at::Tensor sparse_vecsca(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+  return sparse_product("sparse_vecsca", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+inline at::Tensor indexed_vecsca_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+  return indexed_product("sparse_vecsca", input1, input2, fields, out_accumulated);
+}
+
 /// z[n,M,c] = s[t] x[n,i1[t]] y[n,i2[t],c]: (N,M1), (N,M2,C) -> (N,M,C)
-LACEWING_API at::Tensor sparse_scavec(const at::Tensor& input1, const at::Tensor& input2,
-                                      const SparseProductInfo& info_fwd, const OptionalInfo& info_bwd1 = {},
-                                      const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false);
+inline at::Tensor sparse_scavec(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+  return sparse_product("sparse_scavec", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+inline at::Tensor indexed_scavec_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+  return indexed_product("sparse_scavec", input1, input2, fields, out_accumulated);
+}
+
 /// z[n,M,b] = s[t] sum_a x[n,i1[t],a,b] y[n,i2[t],a]: (N,M1,Ci,Co), (N,M2,Ci) -> (N,M,Co)
-LACEWING_API at::Tensor sparse_mat_t_vec(const at::Tensor& input1, const at::Tensor& input2,
-                                         const SparseProductInfo& info_fwd, const OptionalInfo& info_bwd1 = {},
-                                         const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false);
+inline at::Tensor sparse_mat_t_vec(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
+    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+  return sparse_product("sparse_mat_t_vec", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+inline at::Tensor indexed_mat_t_vec_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
+    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+  return indexed_product("sparse_mat_t_vec", input1, input2, fields, out_accumulated);
+}
 
 /// out[...,m,c] = sum for t in segment m of scale[t] * input[...,index[t],c]: (..., M_in, C) -> (..., out_size, C)
 LACEWING_API at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& info_fwd,
                                      const std::optional<SparseScaleInfo>& info_bwd = {});
 
-/// The raw forms: fields instead of infos, checked in every call; no gradient, and inputs that require one are refused.
-LACEWING_API at::Tensor indexed_mul_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                                 const SparseProductInfo::Fields& fields, bool out_accumulated = false);
-LACEWING_API at::Tensor indexed_outer_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                                   const SparseProductInfo::Fields& fields,
-                                                   bool out_accumulated = false);
-LACEWING_API at::Tensor indexed_inner_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                                   const SparseProductInfo::Fields& fields,
-                                                   bool out_accumulated = false);
-LACEWING_API at::Tensor indexed_vecmat_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                                    const SparseProductInfo::Fields& fields,
-                                                    bool out_accumulated = false);
-LACEWING_API at::Tensor indexed_vecsca_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                                    const SparseProductInfo::Fields& fields,
-                                                    bool out_accumulated = false);
-LACEWING_API at::Tensor indexed_scavec_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                                    const SparseProductInfo::Fields& fields,
-                                                    bool out_accumulated = false);
-LACEWING_API at::Tensor indexed_mat_t_vec_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                                       const SparseProductInfo::Fields& fields,
-                                                       bool out_accumulated = false);
+/// Its raw form.
 LACEWING_API at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo::Fields& fields);
 
 /// The bytes that a product ("sparse_mul", ..., "sparse_scale" with input2 undefined) allocates beside its output, for

@@ -123,7 +123,7 @@ class SparseProductInfo(_Info):
 
     Each field may be None: ``scale`` is then 1, an index is then the identity, without ``seg_out`` every ``k`` is a
     segment of its own. ``out_size`` must be given with ``index_out``. Rows that no segment writes are zero. Indices are
-    copied, checked and grouped here, once; executing reads nothing back. ``scale`` is kept as it is and gets a gradient.
+    copied, checked and grouped here, once; executing reads nothing back. ``scale`` is kept as it is, with its gradient.
 
     >>> info = SparseProductInfo(scale=[2.0, 3.0], index1=[0, 1], index2=[1, 1], seg_out=[0, 2])
     """

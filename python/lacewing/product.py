@@ -10,6 +10,32 @@ from torch import Tensor
 from ._library import ops
 from ._plan import Plan, check_tensor, needs_grad
 from .info import SparseProductInfo, SparseScaleInfo
+from .raw import raw_form
+
+__all__ = [
+    "SparseInner",
+    "SparseMatTVec",
+    "SparseMul",
+    "SparseOuter",
+    "SparseScaVec",
+    "SparseVecMat",
+    "SparseVecSca",
+    "indexed_inner_scale_gather",
+    "indexed_mat_t_vec_scale_gather",
+    "indexed_mul_scale_gather",
+    "indexed_outer_scale_gather",
+    "indexed_scavec_scale_gather",
+    "indexed_vecmat_scale_gather",
+    "indexed_vecsca_scale_gather",
+    "sparse_inner",
+    "sparse_mat_t_vec",
+    "sparse_mul",
+    "sparse_outer",
+    "sparse_scavec",
+    "sparse_vecmat",
+    "sparse_vecsca",
+    "workspace_bytes",
+]
 
 _NO_PLAN: tuple[None, tuple[int, ...]] = (None, ())
 
@@ -85,12 +111,15 @@ def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Produ
 sparse_mul = _make(
     "sparse_mul", "z[n,M,c] = s[t] x[n,i1[t],c] y[n,i2[t],c]", "(N, M1, C), (N, M2, C) -> (N, M, C)", -2, -2
 )
+indexed_mul_scale_gather = raw_form("indexed_mul_scale_gather", sparse_mul)
 sparse_outer = _make(
     "sparse_outer", "z[n,M,a,b] = s[t] x[n,i1[t],a] y[n,i2[t],b]", "(N, M1, C1), (N, M2, C2) -> (N, M, C1, C2)", -2, -2
 )
+indexed_outer_scale_gather = raw_form("indexed_outer_scale_gather", sparse_outer)
 sparse_inner = _make(
     "sparse_inner", "z[n,M] = s[t] sum_c x[n,i1[t],c] y[n,i2[t],c]", "(N, M1, C), (N, M2, C) -> (N, M)", -2, -2
 )
+indexed_inner_scale_gather = raw_form("indexed_inner_scale_gather", sparse_inner)
 sparse_vecmat = _make(
     "sparse_vecmat",
     "z[n,M,b] = s[t] sum_a x[n,i1[t],a] y[n,i2[t],a,b]",
@@ -98,12 +127,15 @@ sparse_vecmat = _make(
     -2,
     -3,
 )
+indexed_vecmat_scale_gather = raw_form("indexed_vecmat_scale_gather", sparse_vecmat)
 sparse_vecsca = _make(
     "sparse_vecsca", "z[n,M,c] = s[t] x[n,i1[t],c] y[n,i2[t]]", "(N, M1, C), (N, M2) -> (N, M, C)", -2, -1
 )
+indexed_vecsca_scale_gather = raw_form("indexed_vecsca_scale_gather", sparse_vecsca)
 sparse_scavec = _make(
     "sparse_scavec", "z[n,M,c] = s[t] x[n,i1[t]] y[n,i2[t],c]", "(N, M1), (N, M2, C) -> (N, M, C)", -1, -2
 )
+indexed_scavec_scale_gather = raw_form("indexed_scavec_scale_gather", sparse_scavec)
 sparse_mat_t_vec = _make(
     "sparse_mat_t_vec",
     "z[n,M,b] = s[t] sum_a x[n,i1[t],a,b] y[n,i2[t],a]",
@@ -111,6 +143,7 @@ sparse_mat_t_vec = _make(
     -3,
     -2,
 )
+indexed_mat_t_vec_scale_gather = raw_form("indexed_mat_t_vec_scale_gather", sparse_mat_t_vec)
 
 
 def _alias(function: Product, name: str) -> type:

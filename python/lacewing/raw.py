@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
-from . import product as _product
 from .info import Indices, SparseProductInfo, SparseScaleInfo, Values
 from .scale import sparse_scale
 
@@ -41,7 +40,8 @@ def _refuse_grad(name: str, instead: str, **tensors: object) -> None:
             )
 
 
-def _make(name: str, function: _product.Product) -> RawProduct:
+def raw_form(name: str, function: Any) -> RawProduct:
+    """The raw form of a product."""
     instead = f"lacewing.{function.__name__}"
 
     def raw(
@@ -58,7 +58,8 @@ def _make(name: str, function: _product.Product) -> RawProduct:
     ) -> Tensor:
         _refuse_grad(name, instead, input1=input1, input2=input2, scale=scale)
         info = SparseProductInfo(scale, index1, index2, seg_out, gather_index, index_out, out_size).to(input1.device)
-        return function(input1, input2, info, out_accumulated=out_accumulated)
+        result: Tensor = function(input1, input2, info, out_accumulated=out_accumulated)
+        return result
 
     raw.__name__ = raw.__qualname__ = name
     raw.__doc__ = f"""``{function.__name__}`` from the fields of a SparseProductInfo; not differentiable.
@@ -66,15 +67,6 @@ def _make(name: str, function: _product.Product) -> RawProduct:
     The fields are checked and grouped in every call: build an info once where the same terms are used again.
     """
     return raw
-
-
-indexed_mul_scale_gather = _make("indexed_mul_scale_gather", _product.sparse_mul)
-indexed_outer_scale_gather = _make("indexed_outer_scale_gather", _product.sparse_outer)
-indexed_inner_scale_gather = _make("indexed_inner_scale_gather", _product.sparse_inner)
-indexed_vecmat_scale_gather = _make("indexed_vecmat_scale_gather", _product.sparse_vecmat)
-indexed_vecsca_scale_gather = _make("indexed_vecsca_scale_gather", _product.sparse_vecsca)
-indexed_scavec_scale_gather = _make("indexed_scavec_scale_gather", _product.sparse_scavec)
-indexed_mat_t_vec_scale_gather = _make("indexed_mat_t_vec_scale_gather", _product.sparse_mat_t_vec)
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:

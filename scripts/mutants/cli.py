@@ -18,7 +18,7 @@ from .report import BROKEN, CAUGHT, NOT_RUN, SURVIVED, Result, Session, machine_
 from .tree import ROOT, Tree
 
 LIBRARY_BACKENDS = ("gradient", "cuda")
-WITH_RESULTS = "with --write-docs: add the results of another machine; repeatable"
+DOCS_FROM = "write docs/mutants.md from such files, of one or several machines, and stop"
 
 
 class Runner:
@@ -74,8 +74,14 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--build-dir", type=Path, default=ROOT / "build" / "dev", help="a build of the library")
     parser.add_argument("--results", type=Path, metavar="FILE", help="also write the results to FILE")
     parser.add_argument("--write-docs", action="store_true", help="write docs/mutants.md")
-    parser.add_argument("--with-results", type=Path, action="append", default=[], metavar="FILE", help=WITH_RESULTS)
+    parser.add_argument("--docs-from", type=Path, nargs="+", metavar="FILE", help=DOCS_FROM)
     return parser.parse_args(arguments)
+
+
+def command_of(options: argparse.Namespace) -> str:
+    """The command for a choice of mutants."""
+    words = [f"--only {word}" for word in options.only or ()] + [f"--backend {name}" for name in options.backend or ()]
+    return " ".join(["python scripts/mutants.py", *words]) if words else "make mutants"
 
 
 def chosen(options: argparse.Namespace) -> Iterator[tuple[Mutant, str]]:
@@ -127,6 +133,9 @@ def main(arguments: list[str] | None = None) -> int:
         for mutant, backend in pairs:
             print(f"{mutant.name:36} {backend:10} {mutant.breaks}")
         return 0
+    if options.docs_from:
+        write_docs([Session.read(path) for path in options.docs_from])
+        return 0
     started = time.monotonic()
     tree = Tree()
     misfits = tree.misfits([mutant for mutant, _ in pairs])
@@ -140,12 +149,12 @@ def main(arguments: list[str] | None = None) -> int:
     except BuildError as error:
         print(error)
         return 1
-    session = Session(machine=machine_in_words(runner.gpu))
+    session = Session(command=command_of(options), machine=machine_in_words(runner.gpu))
     session.results = run_all(runner, pairs)
     session.seconds = time.monotonic() - started
     if options.results:
         session.write(options.results)
     if options.write_docs:
-        write_docs([session, *(Session.read(path) for path in options.with_results)])
+        write_docs([session])
     print(f"mutants: {summary(session.results)} ({session.seconds:.0f} s)")
     return int(any(result.outcome in (SURVIVED, BROKEN) for result in session.results))

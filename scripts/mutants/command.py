@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-TIMEOUT = 600
+TIMEOUT = 300
 """Seconds after which a command counts as hanging."""
 
 HANGING = 124

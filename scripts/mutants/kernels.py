@@ -348,12 +348,12 @@ FOLDED_MUTANTS = (
         "a row of more terms than are kept at a time loses the earlier ones",
     ),
     Mutant(
-        "folded-row-of-term",
+        "folded-row-before",
         FOLDED,
-        "while (terms_.end(from) <= term) {",
-        "while (terms_.end(from) < term) {",
+        "rows[folds++] = row;",
+        "rows[folds++] = row > 0 ? row - 1 : row;",
         ENDS,
-        "the first term of a row is taken for the row before",
+        "the product with a shared matrix goes to the row before",
     ),
     Mutant(
         "folded-sums-not-cleared",

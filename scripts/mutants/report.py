@@ -65,14 +65,15 @@ def machine_in_words(gpu: bool) -> str:
 
 
 def merged(sessions: list[Session]) -> list[Result]:
-    """One result for each mutant and backend: one that ran before one that did not."""
+    """One result for each mutant and backend, in the order of the list: one that ran before one that did not."""
     best: dict[tuple[str, str], Result] = {}
     for session in sessions:
         for result in session.results:
             key = (result.mutant, result.backend)
             if key not in best or best[key].outcome == NOT_RUN:
                 best[key] = result
-    return list(best.values())
+    order = [(mutant.name, backend) for mutant in MUTANTS for backend in mutant.backends]
+    return [best[key] for key in order if key in best]
 
 
 def summary(results: list[Result]) -> str:
@@ -104,6 +105,8 @@ sources, and expects the tests to fail: what they cannot see, they do not test. 
     .venv/bin/python scripts/mutants.py --only tail         # those whose name contains a word
     .venv/bin/python scripts/mutants.py --backend avx2      # those of one backend
     .venv/bin/python scripts/mutants.py --write-docs        # everything, and this page anew
+    .venv/bin/python scripts/mutants.py --results a.json    # on each of several machines, and then
+    .venv/bin/python scripts/mutants.py --docs-from a.json b.json
 
 | backend | what is built for a mutant | tests |
 | --- | --- | --- |

@@ -1,6 +1,8 @@
 // The public C++ functions: infos to plans, then the registered ops.
 #include <lacewing/product.h>
 
+#include <string_view>
+
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -58,56 +60,39 @@ at::Tensor apply(Kind kind, const at::Tensor& input1, const at::Tensor& input2, 
   return product::call_product(kind, input1, input2, scale, plans, out_accumulated);
 }
 
-at::Tensor raw(Kind kind, const char* name, const at::Tensor& input1, const at::Tensor& input2,
-               const SparseProductInfo::Fields& fields, bool out_accumulated) {
+/// "indexed_mul_scale_gather" for sparse_mul.
+std::string raw_name(Kind kind) {
+  return "indexed_" + std::string(traits(kind).name).substr(std::string_view("sparse_").size()) + "_scale_gather";
+}
+
+Kind kind_named(const char* caller, const std::string& op) {
+  for (std::size_t i = 0; i < product::kTraits.size(); ++i) {
+    if (op == product::kTraits[i].name) {
+      return static_cast<Kind>(i);
+    }
+  }
+  TORCH_CHECK(false, "[lacewing.", caller, "] there is no product named ", op);
+}
+
+}  // namespace
+
+at::Tensor sparse_product(const char* op, const at::Tensor& input1, const at::Tensor& input2,
+                          const SparseProductInfo& info_fwd, const OptionalInfo& info_bwd1,
+                          const OptionalInfo& info_bwd2, bool out_accumulated) {
+  return apply(kind_named("sparse_product", op), input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+
+at::Tensor indexed_product(const char* op, const at::Tensor& input1, const at::Tensor& input2,
+                           const SparseProductInfo::Fields& fields, bool out_accumulated) {
+  const Kind kind = kind_named("indexed_product", op);
   const auto refuse = [&](const char* argument, const at::Tensor& tensor) {
-    TORCH_CHECK(!needs_grad(tensor), "[lacewing.", name, "] ", argument,
+    TORCH_CHECK(!needs_grad(tensor), "[lacewing.", raw_name(kind), "] ", argument,
                 " requires grad, but this op has no gradient: use ", traits(kind).name, ", or detach it");
   };
   refuse("input1", input1);
   refuse("input2", input2);
   refuse("scale", fields.scale.value_or(at::Tensor()));
   return apply(kind, input1, input2, SparseProductInfo(fields).to(input1.device()), {}, {}, out_accumulated);
-}
-
-Kind kind_named(const std::string& op) {
-  for (std::size_t i = 0; i < product::kTraits.size(); ++i) {
-    if (op == product::kTraits[i].name) {
-      return static_cast<Kind>(i);
-    }
-  }
-  TORCH_CHECK(false, "[lacewing.workspace_bytes] there is no product named ", op);
-}
-
-}  // namespace
-
-at::Tensor sparse_mul(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-                      const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
-  return apply(Kind::mul, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
-}
-at::Tensor sparse_outer(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-                        const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
-  return apply(Kind::outer, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
-}
-at::Tensor sparse_inner(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-                        const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
-  return apply(Kind::inner, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
-}
-at::Tensor sparse_vecmat(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-                         const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
-  return apply(Kind::vecmat, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
-}
-at::Tensor sparse_vecsca(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-                         const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
-  return apply(Kind::vecsca, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
-}
-at::Tensor sparse_scavec(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-                         const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
-  return apply(Kind::scavec, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
-}
-at::Tensor sparse_mat_t_vec(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-                            const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
-  return apply(Kind::mat_t_vec, input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
 }
 
 at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& given,
@@ -123,35 +108,6 @@ at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& given,
   return product::call_product(Kind::scale, input, {}, scale, plans, false);
 }
 
-at::Tensor indexed_mul_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                    const SparseProductInfo::Fields& fields, bool out_accumulated) {
-  return raw(Kind::mul, "indexed_mul_scale_gather", input1, input2, fields, out_accumulated);
-}
-at::Tensor indexed_outer_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                      const SparseProductInfo::Fields& fields, bool out_accumulated) {
-  return raw(Kind::outer, "indexed_outer_scale_gather", input1, input2, fields, out_accumulated);
-}
-at::Tensor indexed_inner_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                      const SparseProductInfo::Fields& fields, bool out_accumulated) {
-  return raw(Kind::inner, "indexed_inner_scale_gather", input1, input2, fields, out_accumulated);
-}
-at::Tensor indexed_vecmat_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                       const SparseProductInfo::Fields& fields, bool out_accumulated) {
-  return raw(Kind::vecmat, "indexed_vecmat_scale_gather", input1, input2, fields, out_accumulated);
-}
-at::Tensor indexed_vecsca_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                       const SparseProductInfo::Fields& fields, bool out_accumulated) {
-  return raw(Kind::vecsca, "indexed_vecsca_scale_gather", input1, input2, fields, out_accumulated);
-}
-at::Tensor indexed_scavec_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                       const SparseProductInfo::Fields& fields, bool out_accumulated) {
-  return raw(Kind::scavec, "indexed_scavec_scale_gather", input1, input2, fields, out_accumulated);
-}
-at::Tensor indexed_mat_t_vec_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-                                          const SparseProductInfo::Fields& fields, bool out_accumulated) {
-  return raw(Kind::mat_t_vec, "indexed_mat_t_vec_scale_gather", input1, input2, fields, out_accumulated);
-}
-
 at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
   for (const at::Tensor& tensor : {input, fields.scale.value_or(at::Tensor())}) {
     TORCH_CHECK(!needs_grad(tensor),
@@ -162,7 +118,7 @@ at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo:
 
 std::int64_t workspace_bytes(const std::string& op, const at::Tensor& input1, const at::Tensor& input2,
                              const InfoPlan& plan, bool out_accumulated) {
-  return product::call_workspace(kind_named(op), input1, input2, {plan.array, plan.meta}, out_accumulated);
+  return product::call_workspace(kind_named("workspace_bytes", op), input1, input2, {plan.array, plan.meta}, out_accumulated);
 }
 
 }  // namespace lacewing

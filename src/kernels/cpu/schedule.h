@@ -179,6 +179,30 @@ inline Schedule schedule_product(const ProductArgs& args) {
   return plan;
 }
 
+inline Schedule schedule_scale_grad(const ProductArgs& args) {
+  Schedule plan;
+  plan.x = plan_vector(args, args.x, args.extent_a, args.x.stride_a, false);
+  switch (args.pattern) {
+    case Pattern::mul:
+      plan.y = plan_vector(args, args.y, args.extent_a, args.y.stride_a, false);
+      plan.z = plan_vector(args, args.z, args.extent_a, args.z.stride_a, false);
+      break;
+    case Pattern::outer:
+      plan.y = plan_vector(args, args.y, args.extent_b, args.y.stride_b, false);
+      plan.z = plan_matrix(args, args.z, false);
+      break;
+    case Pattern::inner: plan.y = plan_vector(args, args.y, args.extent_a, args.y.stride_a, false); break;
+    case Pattern::vecmat:
+      plan.y = plan_matrix(args, args.y, false);
+      plan.z = plan_vector(args, args.z, args.extent_b, args.z.stride_b, false);
+      break;
+    case Pattern::vecsca: plan.z = plan_vector(args, args.z, args.extent_a, args.z.stride_a, false); break;
+  }
+  plan.scratch = plan.x.scratch + plan.y.scratch + plan.z.scratch;
+  plan.work = args.batch * args.terms.terms * args.extent_a * args.extent_b;
+  return plan;
+}
+
 /// The first row whose terms, counted with one more for each row, start at or after `share` of `shares`.
 template <typename Index>
 std::int64_t row_boundary(const TermsView<Index>& terms, std::int64_t share, std::int64_t shares) {

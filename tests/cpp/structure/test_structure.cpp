@@ -209,8 +209,15 @@ struct TripleLists {
 
   Triples triples() const {
     const auto data = [](const std::optional<Integers>& index) { return index ? index->data() : nullptr; };
-    return {data(index1), data(index2), data(row), count, limit_of(index1, count), limit_of(index2, count),
-            limit_of(row, count)};
+    Triples triples;
+    triples.index1 = data(index1);
+    triples.index2 = data(index2);
+    triples.row = data(row);
+    triples.count = count;
+    triples.limit1 = limit_of(index1, count);
+    triples.limit2 = limit_of(index2, count);
+    triples.limit_row = limit_of(row, count);
+    return triples;
   }
   std::int64_t at(const std::optional<Integers>& index, std::int64_t t) const {
     return index ? (*index)[static_cast<std::size_t>(t)] : t;
@@ -349,27 +356,76 @@ TEST(SortedPlans, TheBorderBetweenNarrowAndWide) {
   }
 }
 
-TEST(SortedPlans, HashesAreThoseOfTheSetOfTerms) {
+TEST(SortedPlans, HashesAreThoseOfTheSetOfTermsInTheirRoles) {
   const TripleLists lists{random_integers(300, 20), random_integers(300, 20), random_integers(300, 20), 300};
   TripleLists turned{lists.index2, lists.row, lists.index1, 300};
+  TripleLists exchanged{lists.index2, lists.index1, lists.row, 300};
   TripleLists reversed = lists;
   for (auto* const index : {&reversed.index1, &reversed.index2, &reversed.row}) {
     std::reverse((*index)->begin(), (*index)->end());
   }
   TripleLists other = lists;
   (*other.index2)[17] += 1;
+  const auto hash_of = [](const TripleLists& l) { return build(l, serial_executor())[0].meta.hash; };
 
-  const PlanMeta meta = build(lists, serial_executor())[0].meta;
   const auto plans = build(lists, executor_of(3));
 
+  const PlanMeta meta = plans[0].meta;
+  EXPECT_EQ(plans[1].meta.hash, meta.hash_bwd1);
+  EXPECT_EQ(plans[2].meta.hash, meta.hash_bwd2);
+  EXPECT_EQ(plans[1].meta.hash_bwd1, meta.hash_bwd2);
+  EXPECT_EQ(plans[1].meta.hash_bwd2, meta.hash);
+  EXPECT_EQ(plans[2].meta.hash_bwd1, meta.hash);
+  EXPECT_EQ(plans[2].meta.hash_bwd2, meta.hash_bwd1);
   for (const OwnedPlan& plan : plans) {
-    EXPECT_EQ(plan.meta.terms_hash, meta.terms_hash);
     EXPECT_EQ(plan.meta.order_hash, meta.order_hash);
   }
-  EXPECT_EQ(build(turned, serial_executor())[0].meta.terms_hash, meta.terms_hash);
-  EXPECT_EQ(build(reversed, serial_executor())[0].meta.terms_hash, meta.terms_hash);
+  EXPECT_EQ(hash_of(turned), meta.hash_bwd1);
+  EXPECT_EQ(hash_of(reversed), meta.hash);
   EXPECT_NE(build(reversed, serial_executor())[0].meta.order_hash, meta.order_hash);
-  EXPECT_NE(build(other, serial_executor())[0].meta.terms_hash, meta.terms_hash);
+  EXPECT_NE(hash_of(exchanged), meta.hash);
+  EXPECT_NE(hash_of(other), meta.hash);
+  EXPECT_NE(meta.hash, meta.hash_bwd1);
+  EXPECT_NE(meta.hash, meta.hash_bwd2);
+  EXPECT_NE(meta.hash_bwd1, meta.hash_bwd2);
+}
+
+TEST(SortedPlans, OfASparseScaleAndItsTranspose) {
+  const TripleLists lists{random_integers(300, 20), std::nullopt, random_integers(300, 30), 300};
+  Triples triples = lists.triples();
+  triples.unary = true;
+  triples.limit2 = 0;
+  OwnedPlan forward;
+  OwnedPlan transpose;
+  const auto metas = build_sorted(
+      triples, {{View::forward, 30, forward.allocate()}, {View::backward1, 20, transpose.allocate()}}, executor_of(2));
+  forward.meta = metas[0];
+  transpose.meta = metas[1];
+  // (row, index, entry): the second index says nothing here.
+  using Entry = std::array<std::int64_t, 3>;
+  const auto entries = [](const OwnedPlan& plan) {
+    std::vector<Entry> found;
+    for (const Tuple& t : read(plan)) {
+      found.push_back({t[0], t[1], t[3]});
+    }
+    return found;
+  };
+  std::vector<Entry> by_row;
+  std::vector<Entry> by_index;
+  for (std::int64_t t = 0; t < 300; ++t) {
+    by_row.push_back({lists.at(lists.row, t), lists.at(lists.index1, t), t});
+    by_index.push_back({lists.at(lists.index1, t), lists.at(lists.row, t), t});
+  }
+  std::sort(by_row.begin(), by_row.end());
+  std::sort(by_index.begin(), by_index.end());
+
+  EXPECT_EQ(entries(forward), by_row);
+  EXPECT_EQ(entries(transpose), by_index);
+  EXPECT_FALSE(forward.meta.has(PlanMeta::has_index2));
+  EXPECT_FALSE(transpose.meta.has(PlanMeta::has_index2));
+  EXPECT_EQ(transpose.meta.hash, forward.meta.hash_bwd1);
+  EXPECT_EQ(transpose.meta.hash_bwd1, forward.meta.hash);
+  EXPECT_EQ(transpose.meta.need1, triples.limit_row);
 }
 
 struct FieldLists {
@@ -522,8 +578,10 @@ PlanMeta full_meta(PlanMeta::Flag flags) {
   meta.need1 = 3;
   meta.need2 = 5;
   meta.flags = flags;
-  meta.terms_hash = -11;
-  meta.order_hash = 13;
+  meta.hash = -11;
+  meta.hash_bwd1 = 13;
+  meta.hash_bwd2 = 17;
+  meta.order_hash = 19;
   return meta;
 }
 
@@ -570,7 +628,7 @@ TEST(PlanDescription, PassesThroughIntegers) {
   const PlanMeta meta = full_meta(42);
 
   EXPECT_EQ(PlanMeta::from(meta.to_array()).to_array(), meta.to_array());
-  EXPECT_EQ(meta.to_array(), (std::array<std::int64_t, 8>{7, 9, 4, 3, 5, 42, -11, 13}));
+  EXPECT_EQ(meta.to_array(), (std::array<std::int64_t, 10>{7, 9, 4, 3, 5, 42, -11, 13, 17, 19}));
 }
 
 TEST(PlanDescription, LengthIsTheSumOfTheArraysThatAreThere) {
@@ -684,7 +742,9 @@ TEST(DerivedPlans, OfSortedTriplesHoldTheTermsOfTheBuiltOnes) {
 
       EXPECT_EQ(derived.meta.need1, built.meta.need1);
       EXPECT_EQ(derived.meta.need2, built.meta.need2);
-      EXPECT_EQ(derived.meta.terms_hash, built.meta.terms_hash);
+      EXPECT_EQ(derived.meta.hash, built.meta.hash);
+      EXPECT_EQ(derived.meta.hash_bwd1, built.meta.hash_bwd1);
+      EXPECT_EQ(derived.meta.hash_bwd2, built.meta.hash_bwd2);
       EXPECT_EQ(array_of(derived, &kernels::Terms::segments, derived.meta.rows + 1),
                 array_of(built, &kernels::Terms::segments, built.meta.rows + 1));
       std::vector<Tuple> terms = read(derived);
@@ -705,6 +765,23 @@ TEST(DerivedPlans, ThreeRotationsAreTheTermsAgain) {
   std::vector<Tuple> terms = read(thrice);
   std::sort(terms.begin(), terms.end());
   EXPECT_EQ(terms, read(plan));
+}
+
+TEST(DerivedPlans, OfAnIdentityIsItself) {
+  FieldLists fields;
+  fields.entries = 5;
+  const OwnedPlan plan = fields.plan();
+  ASSERT_TRUE(plan.meta.is_identity());
+  for (const View view : {View::backward1, View::backward2}) {
+    const OwnedPlan same = derived_from(plan.meta, plan.bytes.data(), view, 5, false, serial_executor());
+    EXPECT_EQ(read(same), read(plan));
+    EXPECT_EQ(same.bytes, plan.bytes);
+
+    // With more rows it is no identity.
+    const OwnedPlan more = derived_from(plan.meta, plan.bytes.data(), view, 7, false, serial_executor());
+    EXPECT_EQ(read(more), rotated_terms(read(plan), view, false));
+    EXPECT_EQ(array_of(more, &kernels::Terms::segments, 8), (Integers{0, 1, 2, 3, 4, 5, 5, 5}));
+  }
 }
 
 TEST(DerivedPlans, TheTransposeOfASparseScale) {
