@@ -36,6 +36,16 @@ target_compile_options(lacewing_options INTERFACE
   # for_each_nd hands a std::array to device code.
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
 
+# torch brings the shared C++ runtime. A compiler that only finds the static one would give this library a second one,
+# and streams and exceptions that cross the border would crash: so the shared one is named.
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_LIBRARIES "-l:libstdc++.so.6")
+check_cxx_source_compiles("#include <iostream>\nint main() { std::cout << 1; }" LACEWING_HAS_SHARED_LIBSTDCXX)
+unset(CMAKE_REQUIRED_LIBRARIES)
+if(LACEWING_HAS_SHARED_LIBSTDCXX)
+  target_link_libraries(lacewing_options INTERFACE "-l:libstdc++.so.6")
+endif()
+
 if(LACEWING_SANITIZE)
   set(sanitize_flags -fsanitize=${LACEWING_SANITIZE} -fno-omit-frame-pointer)
   if(LACEWING_SANITIZE MATCHES "undefined")

@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include <ATen/ATen.h>
+
 #include <lacewing/lacewing.h>
 
 int main() {
@@ -18,6 +19,7 @@ int main() {
   z.sum().backward();
 
   std::cout << "x cross y:\n" << z.view({2, 3}) << "\ngradient of its sum by x:\n" << x.grad().view({2, 3}) << '\n';
-  const bool right = z.allclose(at::linalg_cross(x, y, 1)) && x.grad().allclose(at::linalg_cross(y, at::ones_like(y), 1));
+  const bool right =
+      z.allclose(at::linalg_cross(x, y, 1)) && x.grad().allclose(at::linalg_cross(y, at::ones_like(y), 1));
   return right ? 0 : 1;
 }

@@ -25,6 +25,8 @@ GRADIENT_TESTS = (
     "tests/python/test_sparse_scale.py::test_derivatives",
     "tests/python/test_known_wrong_answers.py::test_frozen_operands_do_not_break_the_gradient_of_the_others",
     "tests/python/test_product_infos.py::test_wrong_backward_infos_are_refused",
+    "tests/python/test_product_memory.py::test_backward_runs_one_kernel_for_each_gradient",
+    "tests/python/test_product_citizenship.py::test_opcheck_of_the_gradient_of_scale",
 )
 CUDA_TESTS = (
     "tests/python/test_product_matrix.py::test_third_derivatives",

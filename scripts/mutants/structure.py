@@ -67,10 +67,18 @@ STRUCTURE_MUTANTS = (
     Mutant(
         "backward1-roles",
         BUILDER,
-        "case View::backward1: return {Key::second, Key::row, Key::first};",
-        "case View::backward1: return {Key::row, Key::second, Key::first};",
+        "return {unary ? Key::row : Key::second, unary ? Key::second : Key::row, Key::first};",
+        "return {Key::row, Key::second, Key::first};",
         ("structure",),
         "the plan of grad x has its inputs exchanged",
+    ),
+    Mutant(
+        "transpose-roles",
+        BUILDER,
+        "return {unary ? Key::row : Key::second, unary ? Key::second : Key::row, Key::first};",
+        "return {Key::second, Key::row, Key::first};",
+        ("structure",),
+        "the transpose of a sparse scale reads the second index, which it has not",
     ),
     Mutant(
         "backward2-roles",

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include <ATen/ATen.h>
+
 #include <lacewing/lacewing.h>
 
 namespace {

@@ -33,8 +33,8 @@ inline std::int64_t size_of(ScalarType type) {
 
 inline bool is_complex(ScalarType type) { return type == ScalarType::c64 || type == ScalarType::c128; }
 
-/// Elements of one type, read and written as complex doubles. All bytes are 0xff at first, which is a NaN in every type:
-/// what a kernel reads but must not, or fails to write, shows in the result.
+/// Elements of one type, read and written as complex doubles. All bytes are 0xff at first, which is a NaN in every
+/// type: what a kernel reads but must not, or fails to write, shows in the result.
 class Array {
  public:
   Array() = default;
@@ -131,7 +131,8 @@ struct Channels {
 };
 inline Channels channels_x(Form) { return {true, false}; }
 inline Channels channels_y(Form form) {
-  return {form == Form::mul || form == Form::inner || form == Form::vecmat, form == Form::outer || form == Form::vecmat};
+  return {form == Form::mul || form == Form::inner || form == Form::vecmat,
+          form == Form::outer || form == Form::vecmat};
 }
 inline Channels channels_z(Form form) {
   return {form != Form::inner && form != Form::vecmat, form == Form::outer || form == Form::vecmat};
@@ -171,7 +172,7 @@ struct Case {
   bool order = true;
   bool scale = true;
   bool repeated = false;  ///< entries of scale are used by several terms
-  bool groups = false;    ///< the terms by each index are given, so that they can be added up before they are multiplied
+  bool groups = false;  ///< the terms by each index are given, so that they can be added up before they are multiplied
   bool mirrored = false;
   bool wide = false;
   bool accumulate = false;
@@ -491,13 +492,14 @@ struct ExecutorState {
 };
 inline ExecutorState executor_state;
 
-/// Cuts as torch does, into at most `threads` chunks of at least `grain`, and runs the last chunk first: an order that no
-/// result may depend on.
+/// Cuts as torch does, into at most `threads` chunks of at least `grain`, and runs the last chunk first: an order that
+/// no result may depend on.
 inline CpuExecutor backwards_executor(int threads) {
   executor_state = {threads, {}};
   return {[](std::int64_t begin, std::int64_t end, std::int64_t grain, CpuExecutor::Chunk chunk, void* context) {
             executor_state.ranges.push_back(end - begin);
-            const std::int64_t most = (end - begin + std::max<std::int64_t>(grain, 1) - 1) / std::max<std::int64_t>(grain, 1);
+            const std::int64_t most =
+                (end - begin + std::max<std::int64_t>(grain, 1) - 1) / std::max<std::int64_t>(grain, 1);
             const std::int64_t chunks = std::clamp<std::int64_t>(most, 1, executor_state.threads);
             for (std::int64_t i = chunks - 1; i >= 0; --i) {
               chunk(context, begin + (end - begin) * i / chunks, begin + (end - begin) * (i + 1) / chunks);

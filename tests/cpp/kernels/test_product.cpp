@@ -3,9 +3,8 @@
 #include <thread>
 #include <vector>
 
-#include "support.h"
-
 #include "kernels/cpu/schedule.h"
+#include "support.h"
 
 namespace lacewing::kernels {
 
@@ -210,8 +209,8 @@ TEST_P(Kernels, ProductInEveryLayout) {
         c.groups = variant > 0;
         c.mirrored = variant == 2;
         c.seed = seed++;
-        EXPECT_TRUE(product_is_right(c)) << "x " << static_cast<int>(x) << " y " << static_cast<int>(y) << " accumulate "
-                                         << accumulate;
+        EXPECT_TRUE(product_is_right(c)) << "x " << static_cast<int>(x) << " y " << static_cast<int>(y)
+                                         << " accumulate " << accumulate;
       }
     }
   }
@@ -240,8 +239,8 @@ TEST_P(ComplexKernels, ProductOfConjugatedOperands) {
 
 TEST_P(Kernels, ProductOfEveryExtent) {
   const Channels has = channels_y(plain().form);
-  const std::vector<std::int64_t> across = has.b ? std::vector<std::int64_t>{1, 3, 7, 8, 16, 17, 64, 67, 144}
-                                                 : std::vector<std::int64_t>{1};
+  const std::vector<std::int64_t> across =
+      has.b ? std::vector<std::int64_t>{1, 3, 7, 8, 16, 17, 64, 67, 144} : std::vector<std::int64_t>{1};
   for (const std::int64_t a : {1, 2, 3, 4, 6, 7, 13, 16, 17, 64, 67, 144}) {
     for (const std::int64_t b : across) {
       if (a * b > 2000 && a != 67 && b != 67) {

@@ -1,5 +1,5 @@
-// The seven products as data, random terms, and an oracle of them made of torch's own index_select, einsum and index_add
-// in double: differentiable to any order by torch, and by nothing of this library.
+// The seven products as data, random terms, and an oracle of them made of torch's own index_select, einsum and
+// index_add in double: differentiable to any order by torch, and by nothing of this library.
 #pragma once
 
 #include <array>
@@ -9,9 +9,10 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include <gtest/gtest.h>
 
 #include <lacewing/backend.h>
 #include <lacewing/product.h>
@@ -64,7 +65,8 @@ struct Extents {
 };
 
 /// ([N], rows, channels) for these channel letters; n < 0: shared.
-inline std::vector<std::int64_t> shape_of(const std::string& letters, std::int64_t n, std::int64_t rows, Extents extents) {
+inline std::vector<std::int64_t> shape_of(const std::string& letters, std::int64_t n, std::int64_t rows,
+                                          Extents extents) {
   std::vector<std::int64_t> shape;
   if (n >= 0) {
     shape.push_back(n);
@@ -230,8 +232,8 @@ inline at::Tensor weighted_sum(const Tensors& tensors, const Tensors& weights) {
 /// The value, the gradients of x, y and scale, and the second derivatives (Hessian-vector products and cross terms, by
 /// x, y, scale and the upstream gradient), all compared with the oracle.
 inline testing::AssertionResult all_orders_agree(const Op& op, const at::Tensor& x0, const at::Tensor& y0,
-                                                 const Fields& fields, bool accumulated,
-                                                 const OptionalInfo& bwd1 = {}, const OptionalInfo& bwd2 = {}) {
+                                                 const Fields& fields, bool accumulated, const OptionalInfo& bwd1 = {},
+                                                 const OptionalInfo& bwd2 = {}) {
   struct Run {
     at::Tensor z;
     Tensors first, second;
@@ -308,7 +310,7 @@ struct RandomTriples {
     scale = random({count}, type);
   }
   SparseProductInfos infos() const { return sparse_product_infos(index1, index2, index, scale, out, in1, in2); }
-  /// The same terms for the oracle: every term a segment of its own cannot repeat a row, so the sorted form.
+  /// The same terms, sorted, for the oracle.
   Fields fields() const { return infos().fwd.fields(); }
 };
 

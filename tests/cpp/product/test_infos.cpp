@@ -51,7 +51,8 @@ TEST(Builder, AnOutputWithoutATermShiftsNone) {
 }
 
 TEST(Builder, SortsByOutputThenIndicesAndKeepsDuplicatesInOrder) {
-  const auto info = sparse_product_info(index_of({1, 0, 1, 1, 0}), index_of({2, 1, 2, 0, 1}), index_of({3, 3, 3, 0, 3}));
+  const auto info =
+      sparse_product_info(index_of({1, 0, 1, 1, 0}), index_of({2, 1, 2, 0, 1}), index_of({3, 3, 3, 0, 3}));
 
   EXPECT_EQ(terms_in(info), (std::vector<Term>{{1, 0, 0, 3}, {0, 1, 3, 1}, {0, 1, 3, 4}, {1, 2, 3, 0}, {1, 2, 3, 2}}));
 }
@@ -83,9 +84,8 @@ TEST(Builder, AnAbsentIndexIsTheIdentity) {
       return (absent & bit) != 0 ? std::optional<at::Tensor>() : std::optional<at::Tensor>(index);
     };
     const auto found = sparse_product_info(given(1, other), given(2, other), given(4, other));
-    const auto expected =
-        sparse_product_info(given(1, other).value_or(identity), given(2, other).value_or(identity),
-                            given(4, other).value_or(identity));
+    const auto expected = sparse_product_info(given(1, other).value_or(identity), given(2, other).value_or(identity),
+                                              given(4, other).value_or(identity));
 
     EXPECT_EQ(terms_in(found), terms_in(expected)) << absent;
     EXPECT_EQ(found.fields().out_size, expected.fields().out_size);
@@ -116,8 +116,8 @@ TEST(Builder, ListsOfLengthZero) {
 
 TEST(Builder, IndicesOfBothWidths) {
   const auto wide = sparse_product_info(index_of({2, 0}), index_of({1, 1}), index_of({1, 0}));
-  const auto narrow = sparse_product_info(index_of({2, 0}).to(at::kInt), index_of({1, 1}).to(at::kInt),
-                                          index_of({1, 0}).to(at::kInt));
+  const auto narrow =
+      sparse_product_info(index_of({2, 0}).to(at::kInt), index_of({1, 1}).to(at::kInt), index_of({1, 0}).to(at::kInt));
 
   EXPECT_EQ(terms_in(wide), terms_in(narrow));
 }
@@ -294,14 +294,16 @@ TEST(InfoErrors, Segments) {
 
   f.seg_out = index_of({0, 3});
   f.gather_index = index_of({0, 1});
-  EXPECT_EQ(error_of(f), "[lacewing.SparseProductInfo] seg_out[1] = 3 is out of range: there are 2 entries of gather_index");
+  EXPECT_EQ(error_of(f),
+            "[lacewing.SparseProductInfo] seg_out[1] = 3 is out of range: there are 2 entries of gather_index");
 }
 
 TEST(InfoErrors, IndexOut) {
   Fields f;
   f.index_out = index_of({2, 0, 2});
   f.out_size = 4;
-  EXPECT_EQ(error_of(f), "[lacewing.SparseProductInfo] index_out must be distinct, but index_out[2] = 2 stands at 0 already");
+  EXPECT_EQ(error_of(f),
+            "[lacewing.SparseProductInfo] index_out must be distinct, but index_out[2] = 2 stands at 0 already");
 
   f.index_out = index_of({2, 0, 1});
   f.out_size = std::nullopt;
@@ -405,7 +407,8 @@ TEST(BuilderErrors, IndicesAndSizes) {
   EXPECT_EQ(build(j, j, index_of({0, -1}), 2, 2, 2), "[lacewing.sparse_product_infos] index[1] = -1 is negative");
   EXPECT_EQ(build(j, j, at::ones({2}), 2, 2, 2),
             "[lacewing.sparse_product_infos] index must have dtype int32 or int64, not Float");
-  EXPECT_EQ(build(j, j, j, -3, 2, 2), "[lacewing.sparse_product_infos] out_size must lie in [0, 281474976710656], not -3");
+  EXPECT_EQ(build(j, j, j, -3, 2, 2),
+            "[lacewing.sparse_product_infos] out_size must lie in [0, 281474976710656], not -3");
   EXPECT_EQ(message_of([&] { sparse_product_infos({}, j, j, {}, 2, 1, 2); }),
             "[lacewing.sparse_product_infos] index1 is absent, which means 0 to 1, but in1_size is 1");
   EXPECT_EQ(message_of([&] { sparse_product_info(j, j, j, at::ones({3})); }),
@@ -431,7 +434,8 @@ class ProductErrors : public testing::TestWithParam<int> {
   at::Tensor y(std::int64_t n = 2, std::int64_t rows = 3, Extents e = {}) const {
     return at::ones(shape_of(op().y, n, rows, e), at::kDouble);
   }
-  std::string error(const at::Tensor& a, const at::Tensor& b, const SparseProductInfo& info = SparseProductInfo()) const {
+  std::string error(const at::Tensor& a, const at::Tensor& b,
+                    const SparseProductInfo& info = SparseProductInfo()) const {
     return message_of([&] { op().apply(a, b, info, {}, {}, false); });
   }
   static std::string text(at::IntArrayRef shape) {
@@ -553,10 +557,8 @@ TEST_P(ProductErrors, BackwardInfosOfOtherTermsOrSizes) {
       " does not hold the same terms as info_fwd, in the roles of this gradient: build the infos together, or leave it "
       "out";
 
-  EXPECT_EQ(with(other.bwd1, infos.bwd2),
-            prefix() + "info_bwd1" + roles);
-  EXPECT_EQ(with(infos.bwd1, other.bwd2),
-            prefix() + "info_bwd2" + roles);
+  EXPECT_EQ(with(other.bwd1, infos.bwd2), prefix() + "info_bwd1" + roles);
+  EXPECT_EQ(with(infos.bwd1, other.bwd2), prefix() + "info_bwd2" + roles);
   EXPECT_EQ(with(larger.bwd1, infos.bwd2),
             prefix() + "info_bwd1 gives a gradient of 4 rows for an input of 3 rows: build it with the input's size");
   EXPECT_EQ(with(infos.bwd1, larger.bwd2),
@@ -572,8 +574,9 @@ TEST_P(ProductErrors, BackwardInfosInTheWrongRoles) {
   const auto b = leaf(at::randn_like(y()));
 
   EXPECT_EQ(message_of([&] { op().apply(a, b, infos.fwd, infos.bwd2, infos.bwd1, false); }),
-            prefix() + "info_bwd1 does not hold the same terms as info_fwd, in the roles of this gradient: build the infos "
-                       "together, or leave it out");
+            prefix() +
+                "info_bwd1 does not hold the same terms as info_fwd, in the roles of this gradient: build the infos "
+                "together, or leave it out");
 }
 
 TEST_P(ProductErrors, TheRawFormRefusesGradients) {
@@ -611,9 +614,10 @@ TEST(ScaleErrors, InputsAndInfo) {
   EXPECT_EQ(error(at::ones({3}), infos.fwd), "[lacewing.sparse_scale] input must have shape (..., M, C), not (3,)");
   EXPECT_EQ(error(at::ones({4, 2, 5}), infos.fwd),
             "[lacewing.sparse_scale] index[0] = 2 is out of range for input of shape (4, 2, 5): dim 1 has 2 entries");
-  EXPECT_EQ(error(at::ones({3, 5}, at::kLong), infos.fwd),
-            "[lacewing.sparse_scale] input must have dtype float16, bfloat16, float32, float64, complex64 or complex128, "
-            "not Long");
+  EXPECT_EQ(
+      error(at::ones({3, 5}, at::kLong), infos.fwd),
+      "[lacewing.sparse_scale] input must have dtype float16, bfloat16, float32, float64, complex64 or complex128, "
+      "not Long");
   EXPECT_EQ(error(at::ones({3, 5}), infos.fwd.with_scale(at::ones({3}))),
             "[lacewing.sparse_scale] scale must have shape (2,), one entry for each term, not (3,)");
   EXPECT_EQ(error(at::ones({3, 5}), infos.fwd.with_scale(at::ones({2}, at::kComplexFloat))),
@@ -659,12 +663,14 @@ TEST(ScaleErrors, BackwardInfosOfOtherTermsOrSizes) {
     return message_of([&] { sparse_scale(leaf(at::ones({3, 5})), infos.fwd, bwd); });
   };
 
-  EXPECT_EQ(error(other.bwd),
-            "[lacewing.sparse_scale] info_bwd does not hold the same terms as info_fwd, in the roles of this gradient: build "
-            "the infos together, or leave it out");
-  EXPECT_EQ(error(larger.bwd),
-            "[lacewing.sparse_scale] info_bwd gives a gradient of 4 rows for an input of 3 rows: build it with the input's "
-            "size");
+  EXPECT_EQ(
+      error(other.bwd),
+      "[lacewing.sparse_scale] info_bwd does not hold the same terms as info_fwd, in the roles of this gradient: build "
+      "the infos together, or leave it out");
+  EXPECT_EQ(
+      error(larger.bwd),
+      "[lacewing.sparse_scale] info_bwd gives a gradient of 4 rows for an input of 3 rows: build it with the input's "
+      "size");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What a product allocates and which threads it uses, seen from outside: a counting allocator in the place of torch's, and
-// the kernel's account of each thread.
+// What a product allocates and which threads it uses, seen from outside: by a counting allocator in the place of
+// torch's, and by the operating system's account of each thread.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -86,15 +86,15 @@ struct GradientProduct {
 
 /// op(y, gz) over bwd1.
 const std::map<std::string, GradientProduct> kOfInput1{
-    {"sparse_mul", {"sparse_mul", false, false}},       {"sparse_outer", {"sparse_vecmat", false, true}},
-    {"sparse_inner", {"sparse_vecsca", false, false}},  {"sparse_vecmat", {"sparse_mat_t_vec", true, false}},
-    {"sparse_vecsca", {"sparse_scavec", false, false}}, {"sparse_scavec", {"sparse_inner", false, false}},
+    {"sparse_mul", {"sparse_mul", false, false}},        {"sparse_outer", {"sparse_vecmat", false, true}},
+    {"sparse_inner", {"sparse_vecsca", false, false}},   {"sparse_vecmat", {"sparse_mat_t_vec", true, false}},
+    {"sparse_vecsca", {"sparse_scavec", false, false}},  {"sparse_scavec", {"sparse_inner", false, false}},
     {"sparse_mat_t_vec", {"sparse_outer", false, false}}};
 /// op(gz, x) over bwd2.
 const std::map<std::string, GradientProduct> kOfInput2{
-    {"sparse_mul", {"sparse_mul", false, false}},      {"sparse_outer", {"sparse_mat_t_vec", false, false}},
-    {"sparse_inner", {"sparse_scavec", false, false}}, {"sparse_vecmat", {"sparse_outer", false, false}},
-    {"sparse_vecsca", {"sparse_inner", false, false}}, {"sparse_scavec", {"sparse_vecsca", false, false}},
+    {"sparse_mul", {"sparse_mul", false, false}},        {"sparse_outer", {"sparse_mat_t_vec", false, false}},
+    {"sparse_inner", {"sparse_scavec", false, false}},   {"sparse_vecmat", {"sparse_outer", false, false}},
+    {"sparse_vecsca", {"sparse_inner", false, false}},   {"sparse_scavec", {"sparse_vecsca", false, false}},
     {"sparse_mat_t_vec", {"sparse_vecmat", false, true}}};
 
 std::int64_t gradient_workspace(const GradientProduct& product, const at::Tensor& first, const at::Tensor& second,
@@ -162,7 +162,8 @@ TEST_F(Allocations, BackwardIsTheGradientsAndTheirWorkspaces) {
 
         // The storage, because a gradient that is the same for every n is expanded and holds one n only.
         const auto stored = static_cast<std::int64_t>(found[0].storage().nbytes() + found[1].storage().nbytes());
-        EXPECT_EQ(CountingAllocator::total(), stored + workspace1 + workspace2) << op.name << " " << shared << " " << type;
+        EXPECT_EQ(CountingAllocator::total(), stored + workspace1 + workspace2)
+            << op.name << " " << shared << " " << type;
         EXPECT_LE(CountingAllocator::peak(), stored + std::max(workspace1, workspace2)) << op.name << " " << shared;
       }
     }
@@ -182,7 +183,8 @@ TEST_F(Allocations, BackwardIntoLeavesKeepsTheGradientsThatWereMade) {
     const std::int64_t workspace =
         gradient_workspace(kOfInput1.at(op.name), s.y.detach(), upstream, s.infos.bwd1.plan(), false) +
         gradient_workspace(kOfInput2.at(op.name), upstream, s.x.detach(), s.infos.bwd2.plan(), false);
-    EXPECT_EQ(CountingAllocator::total(), static_cast<std::int64_t>(s.x.nbytes() + s.y.nbytes()) + workspace) << op.name;
+    EXPECT_EQ(CountingAllocator::total(), static_cast<std::int64_t>(s.x.nbytes() + s.y.nbytes()) + workspace)
+        << op.name;
   }
 }
 

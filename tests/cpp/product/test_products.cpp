@@ -11,7 +11,7 @@
 namespace lacewing::test {
 namespace {
 
-constexpr at::ScalarType kDtypes[] = {at::kHalf,  at::kBFloat16,     at::kFloat,
+constexpr at::ScalarType kDtypes[] = {at::kHalf,   at::kBFloat16,     at::kFloat,
                                       at::kDouble, at::kComplexFloat, at::kComplexDouble};
 
 struct ThreadCount {
@@ -51,13 +51,13 @@ TEST(ProductsByHand, Vecmat) {
 }
 
 TEST(ProductsByHand, Vecsca) {
-  EXPECT_TRUE(sparse_vecsca(vectors_x, numbers({5, 7}, {1, 2}), by_hand())
-                  .equal(numbers({5, 10, -7, 0, 0, 0}, {1, 3, 2})));
+  EXPECT_TRUE(
+      sparse_vecsca(vectors_x, numbers({5, 7}, {1, 2}), by_hand()).equal(numbers({5, 10, -7, 0, 0, 0}, {1, 3, 2})));
 }
 
 TEST(ProductsByHand, Scavec) {
-  EXPECT_TRUE(sparse_scavec(numbers({1, 3}, {1, 2}), vectors_y, by_hand())
-                  .equal(numbers({5, 6, -7, -8, 0, 0}, {1, 3, 2})));
+  EXPECT_TRUE(
+      sparse_scavec(numbers({1, 3}, {1, 2}), vectors_y, by_hand()).equal(numbers({5, 6, -7, -8, 0, 0}, {1, 3, 2})));
 }
 
 TEST(ProductsByHand, MatTVec) {
@@ -68,10 +68,9 @@ TEST(ProductsByHand, SharedAndAccumulated) {
   const auto x = numbers({1, 2, 3, 4, 10, 20, 30, 40}, {2, 2, 2});
   const auto y = vectors_y.squeeze(0);
 
-  EXPECT_TRUE(sparse_mul(x, y, by_hand())
-                  .equal(numbers({5, 12, -7, 0, 0, 0, 50, 120, -70, 0, 0, 0}, {2, 3, 2})));
-  EXPECT_TRUE(sparse_mul(x, y, by_hand(), {}, {}, /*out_accumulated=*/true)
-                  .equal(numbers({55, 132, -77, 0, 0, 0}, {3, 2})));
+  EXPECT_TRUE(sparse_mul(x, y, by_hand()).equal(numbers({5, 12, -7, 0, 0, 0, 50, 120, -70, 0, 0, 0}, {2, 3, 2})));
+  EXPECT_TRUE(
+      sparse_mul(x, y, by_hand(), {}, {}, /*out_accumulated=*/true).equal(numbers({55, 132, -77, 0, 0, 0}, {3, 2})));
   EXPECT_TRUE(sparse_mul(x[0], y, by_hand()).equal(numbers({5, 12, -7, 0, 0, 0}, {3, 2})));
 }
 
@@ -342,8 +341,7 @@ TEST_P(Products, UpstreamGradientsOfEveryLayout) {
     const Extents extents{17, 9};
     const Tensors inputs{leaf(x(5, triples.in1, extents, type)), leaf(y(5, triples.in2, extents, type)),
                          leaf(triples.scale)};
-    const auto z =
-        op().apply(inputs[0], inputs[1], triples.infos().fwd.with_scale(inputs[2]), {}, {}, accumulated());
+    const auto z = op().apply(inputs[0], inputs[1], triples.infos().fwd.with_scale(inputs[2]), {}, {}, accumulated());
     const auto plain = random({z.sizes().begin(), z.sizes().end()}, type);
     Tensors upstreams = in_other_layouts(plain);
     for (const auto& view : expanded(plain)) {
@@ -638,8 +636,8 @@ TEST(ProductsInfo, WithScaleExchangesTheScaleOnly) {
   const auto info = by_hand().with_scale(numbers({2, 4, -2}, {3}));
 
   EXPECT_TRUE(sparse_mul(vectors_x, vectors_y, info).equal(numbers({10, 24, -14, 0, 0, 0}, {1, 3, 2})));
-  EXPECT_TRUE(sparse_mul(vectors_x, vectors_y, by_hand().with_scale({}))
-                  .equal(numbers({5, 12, 28, 48, 0, 0}, {1, 3, 2})));
+  EXPECT_TRUE(
+      sparse_mul(vectors_x, vectors_y, by_hand().with_scale({})).equal(numbers({5, 12, 28, 48, 0, 0}, {1, 3, 2})));
 }
 
 TEST(ProductsInfo, IndicesAreCopied) {
@@ -721,7 +719,8 @@ TEST(SparseScale, LeadingDimsDtypesAndWidths) {
   at::manual_seed(21);
   for (const at::ScalarType type : kDtypes) {
     const ScaleCase c(type);
-    for (const std::vector<std::int64_t>& lead : {std::vector<std::int64_t>{}, {1}, {4}, {2, 3}, {2, 1, 2}, {0}, {2, 0}}) {
+    for (const std::vector<std::int64_t>& lead :
+         {std::vector<std::int64_t>{}, {1}, {4}, {2, 3}, {2, 1, 2}, {0}, {2, 0}}) {
       for (const std::int64_t width : {1, 3, 16, 17, 64, 67}) {
         auto shape = lead;
         shape.insert(shape.end(), {c.columns, width});
@@ -747,8 +746,7 @@ TEST(SparseScale, DerivativesOfTwoOrders) {
         const Tensors mine{leaf(value), leaf(c.scale)};
         const Tensors theirs{leaf(value.to(wide)), leaf(c.scale.to(wide))};
         const auto infos = c.infos(mine[1]);
-        const auto z =
-            given ? sparse_scale(mine[0], infos.fwd, infos.bwd) : sparse_scale(mine[0], infos.fwd);
+        const auto z = given ? sparse_scale(mine[0], infos.fwd, infos.bwd) : sparse_scale(mine[0], infos.fwd);
         const auto expected = dense_scale(theirs[0], c.dense(theirs[1]));
         const auto upstream = random({z.sizes().begin(), z.sizes().end()}, type);
         const Tensors weights{random(shape, type), random({25}, type)};
@@ -785,7 +783,8 @@ TEST(SparseScale, AbsentFields) {
 
   SparseScaleInfo::Fields summed;
   summed.seg_out = index_of({0, 1, 1, 4});
-  const auto expected = at::stack({input.select(1, 0), at::zeros({2, 3}, at::kDouble), input.narrow(1, 1, 3).sum(1)}, 1);
+  const auto expected =
+      at::stack({input.select(1, 0), at::zeros({2, 3}, at::kDouble), input.narrow(1, 1, 3).sum(1)}, 1);
   EXPECT_TRUE(close(sparse_scale(input, SparseScaleInfo(summed)), expected, 1e-15));
   const auto variable = leaf(input);
   sparse_scale(variable, SparseScaleInfo(summed)).sum().backward();

@@ -1,4 +1,5 @@
-// The radix sort of terms, plans and their descriptions, and the plans of gradients; against sorts of the standard library.
+// The radix sort of terms, plans and their descriptions, and the plans of gradients; against the standard library's
+// sorts.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -42,7 +43,9 @@ std::mt19937_64& generator() {
   return engine;
 }
 
-std::int64_t below(std::int64_t limit) { return std::uniform_int_distribution<std::int64_t>(0, limit - 1)(generator()); }
+std::int64_t below(std::int64_t limit) {
+  return std::uniform_int_distribution<std::int64_t>(0, limit - 1)(generator());
+}
 
 Integers random_integers(std::int64_t count, std::int64_t limit) {
   Integers values(static_cast<std::size_t>(count));
@@ -143,8 +146,8 @@ TYPED_TEST(TermSorting, ADisorderOnTheBorderOfTwoPartsIsSeen) {
   }
 }
 
-constexpr PlanMeta::Flag kIndices = PlanMeta::has_segments | PlanMeta::has_index1 | PlanMeta::has_index2 |
-                                    PlanMeta::has_order | PlanMeta::has_inverse;
+constexpr PlanMeta::Flag kIndices =
+    PlanMeta::has_segments | PlanMeta::has_index1 | PlanMeta::has_index2 | PlanMeta::has_order | PlanMeta::has_inverse;
 
 /// A plan with memory of its own: exactly as long as was asked, int32 or int64.
 struct OwnedPlan {
@@ -282,8 +285,8 @@ TEST(SortedPlans, AllThreeViewsAgainstAPlainSort) {
         for (const View view : {View::forward, View::backward1, View::backward2}) {
           const OwnedPlan& plan = plans[static_cast<std::size_t>(view)];
           ASSERT_EQ(plan.length(), plan.meta.length());
-          ASSERT_EQ(read(plan), lists.expected(view)) << count << " terms, absent " << absent << ", view "
-                                                      << static_cast<int>(view);
+          ASSERT_EQ(read(plan), lists.expected(view))
+              << count << " terms, absent " << absent << ", view " << static_cast<int>(view);
         }
       }
     }
@@ -312,8 +315,8 @@ TEST(SortedPlans, DescriptionSaysWhatInputsMustHave) {
 
 TEST(SortedPlans, IdentitiesAreLeftOut) {
   const Integers identity{0, 1, 2, 3};
-  for (const TripleLists& lists : {TripleLists{identity, identity, identity, 4},
-                                   TripleLists{std::nullopt, std::nullopt, std::nullopt, 4}}) {
+  for (const TripleLists& lists :
+       {TripleLists{identity, identity, identity, 4}, TripleLists{std::nullopt, std::nullopt, std::nullopt, 4}}) {
     for (const OwnedPlan& plan : build(lists, serial_executor(), 0)) {
       EXPECT_EQ(plan.meta.flags & kIndices, 0);
     }
@@ -732,7 +735,8 @@ TEST(DerivedPlans, InverseOfRepeatedEntriesIsThatOfTheDerivedOrder) {
 
 TEST(DerivedPlans, OfSortedTriplesHoldTheTermsOfTheBuiltOnes) {
   for (const int threads : {1, 4}) {
-    const TripleLists lists{random_integers(20000, 30), random_integers(20000, 2000), random_integers(20000, 50), 20000};
+    const TripleLists lists{random_integers(20000, 30), random_integers(20000, 2000), random_integers(20000, 50),
+                            20000};
     const auto plans = build(lists, executor_of(threads), 0);
     for (const View view : {View::backward1, View::backward2}) {
       const OwnedPlan& built = plans[static_cast<std::size_t>(view)];
