@@ -30,12 +30,12 @@ SHARED_MUTANTS = (
         units=("kernels/cuda/product.cu",),
     ),
     Mutant(
-        "segment-ends-early",
+        "segment-starts-late",
         TERMS,
-        "static_cast<std::int64_t>(segments[row + 1]) : row + 1;",
-        "static_cast<std::int64_t>(segments[row + 1]) - 1 : row + 1;",
+        "return segments != nullptr ? static_cast<std::int64_t>(segments[row]) : row;",
+        "return segments != nullptr ? static_cast<std::int64_t>(segments[row]) + 1 : row;",
         ("reference", *ENDS, "cuda"),
-        "the last term of every segment is dropped",
+        "every segment starts one term late",
         units=("kernels/cuda/product.cu",),
     ),
     Mutant(
@@ -120,12 +120,12 @@ CPU_MUTANTS = (
         "mul with an expanded x exchanges the operands without their indices",
     ),
     Mutant(
-        "cpu-first-term-lost",
+        "cpu-last-term-lost",
         CPU_ROWS,
-        "const std::int64_t begin = terms_.begin(row);",
-        "const std::int64_t begin = terms_.begin(row) + 1;",
+        "const std::int64_t end = terms_.end(row);",
+        "const std::int64_t end = terms_.end(row) - 1;",
         LEVELS,
-        "every segment starts one term late",
+        "every segment ends one term early",
     ),
     Mutant(
         "cpu-scalar-conjugate",

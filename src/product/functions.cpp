@@ -113,7 +113,12 @@ at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo:
     TORCH_CHECK(!needs_grad(tensor),
                 "[lacewing.indexed_scale_segment] an input requires grad, but this op has no gradient: use sparse_scale");
   }
-  return sparse_scale(input, SparseScaleInfo(fields).to(input.device()));
+  const SparseScaleInfo info(fields);
+  const std::int64_t segments =
+      fields.seg_out ? fields.seg_out->size(0) - 1 : PlanMeta::from(info.plan().meta).terms;
+  TORCH_CHECK(!fields.out_size || segments >= *fields.out_size, "[lacewing.indexed_scale_segment] seg has ", segments,
+              " segments but out_size is ", fields.out_size.value_or(0));
+  return sparse_scale(input, info.to(input.device()));
 }
 
 std::int64_t workspace_bytes(const std::string& op, const at::Tensor& input1, const at::Tensor& input2,

@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include <lacewing/dispatch/torch.h>
+
 #include "kernels/terms.h"
 #include "product/plan_ops.h"
 #include "product/plans.h"
@@ -27,7 +29,8 @@ std::optional<std::int64_t> length_of(const OptionalTensor& scale, const char* o
   if (!scale) {
     return std::nullopt;
   }
-  TORCH_CHECK(scale->dim() == 1, "[lacewing.", op, "] scale must have 1 dimension, not shape ", scale->sizes());
+  TORCH_CHECK(scale->dim() == 1, "[lacewing.", op, "] scale must have 1 dimension, not shape ",
+              shape_text(scale->sizes()));
   return scale->size(0);
 }
 

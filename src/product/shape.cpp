@@ -28,7 +28,7 @@ void check_floating(Kind kind, const char* argument, const at::Tensor& tensor) {
 
 void check_device(Kind kind, const char* argument, const at::Tensor& tensor, const at::Tensor& input1) {
   TORCH_CHECK(tensor.device() == input1.device(), "[lacewing.", traits(kind).name, "] ", argument, " is on ",
-              tensor.device(), " but input1 is on ", input1.device());
+              tensor.device(), kind == Kind::scale ? " but input is on " : " but input1 is on ", input1.device());
 }
 
 /// Finds the first entry whose index is too large, where the plan can be read: only on the way to an error.
