@@ -144,7 +144,7 @@ enum class Layout : int {
   shared,      ///< the same for every n
   padded,      ///< unit stride in the channels, gaps between rows
   strided,     ///< no unit stride
-  transposed,  ///< a matrix with unit stride in a
+  transposed,  ///< a matrix with unit stride in a, gaps between columns
   spread,      ///< stride 0 in the channels, as the gradient of a sum comes
   one_row,     ///< stride 0 in m
 };
@@ -354,7 +354,8 @@ class Problem {
       case Layout::transposed:
         if (has.a && has.b) {
           o.stride_a = 1;
-          o.stride_b = a;
+          o.stride_b = a + 3;
+          block = o.stride_b * b;
         }
         break;
       case Layout::spread:
