@@ -11,26 +11,26 @@ using Body = void (*)(void*);
 using Parallel = void (*)(Body, void*, unsigned, unsigned);
 
 struct Region {
-    Body body;
-    void* data;
-    char start;
-    char end;
+  Body body;
+  void* data;
+  char start;
+  char end;
 };
 
 void run_body(void* argument) {
-    auto* region = static_cast<Region*>(argument);
-    __tsan_acquire(&region->start);
-    region->body(region->data);
-    __tsan_release(&region->end);
+  auto* region = static_cast<Region*>(argument);
+  __tsan_acquire(&region->start);
+  region->body(region->data);
+  __tsan_release(&region->end);
 }
 
 }  // namespace
 
 extern "C" __attribute__((no_sanitize("thread"))) void GOMP_parallel(Body body, void* data, unsigned threads,
                                                                      unsigned flags) {
-    static const auto real = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
-    Region region{body, data, 0, 0};
-    __tsan_release(&region.start);
-    real(run_body, &region, threads, flags);
-    __tsan_acquire(&region.end);
+  static const auto real = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+  Region region{body, data, 0, 0};
+  __tsan_release(&region.start);
+  real(run_body, &region, threads, flags);
+  __tsan_acquire(&region.end);
 }

@@ -7,11 +7,13 @@
 
 namespace lacewing {
 
-/// `automatic`: the tuned kernels of the tensors' device. `reference`: the serial oracle, on the host, for every device.
+/// `automatic`: the tuned kernels of the tensors' device. `reference`: the serial oracle, on the host, for every
+/// device.
 enum class Backend : std::uint8_t { automatic, reference };
 
 /// The backend of the process: what set_backend last chose, or the environment variable LACEWING_BACKEND (automatic or
-/// reference) where it was never called. One choice for all threads, because backward passes run on threads of their own.
+/// reference) where it was never called. One choice for all threads, because backward passes run on threads of their
+/// own.
 LACEWING_API Backend backend();
 LACEWING_API void set_backend(Backend backend);
 

@@ -39,8 +39,7 @@ struct CpuExecutor {
 
 namespace detail {
 
-inline void run_serially(std::int64_t begin, std::int64_t end, std::int64_t, CpuExecutor::Chunk chunk,
-                         void* context) {
+inline void run_serially(std::int64_t begin, std::int64_t end, std::int64_t, CpuExecutor::Chunk chunk, void* context) {
   chunk(context, begin, end);
 }
 

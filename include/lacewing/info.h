@@ -12,7 +12,8 @@
 
 namespace lacewing {
 
-/// The engine's form of an info: an integer array and the integers that describe it. Both pass through the registered ops.
+/// The engine's form of an info: an integer array and the integers that describe it. Both pass through the registered
+/// ops.
 struct InfoPlan {
   at::Tensor array;
   std::vector<std::int64_t> meta;
@@ -22,8 +23,8 @@ struct InfoPlan {
 ///
 ///   z[n, index_out[M]] = sum for k in [seg_out[M], seg_out[M+1]) of  scale[t] * x[n, index1[t]] o y[n, index2[t]]
 ///
-/// Immutable and cheap to copy; copies share what is derived from them, under a lock. scale keeps its history and gets a
-/// gradient; the indices are copied.
+/// Immutable and cheap to copy; copies share what is derived from them, under a lock. scale keeps its history and gets
+/// a gradient; the indices are copied.
 class LACEWING_API SparseProductInfo {
  public:
   /// Each may be absent: scale is then 1, an index the identity, without seg_out every k is a segment of its own, and
@@ -80,9 +81,9 @@ LACEWING_API SparseProductInfo sparse_product_info(const std::optional<at::Tenso
                                                    const std::optional<at::Tensor>& scale = std::nullopt,
                                                    std::optional<std::int64_t> out_size = std::nullopt);
 
-/// The infos of z[index[t]] += scale[t] * x[index1[t]] o y[index2[t]]. Indices are (T,) integer tensors on one device, absent
-/// ones mean 0..T-1; sizes that are not given are one more than the largest index. Sorted stably by (output, index1,
-/// index2); duplicates stay and add; scale stays in the order given. Throws c10::Error with one sentence.
+/// The infos of z[index[t]] += scale[t] * x[index1[t]] o y[index2[t]]. Indices are (T,) integer tensors on one device,
+/// absent ones mean 0..T-1; sizes that are not given are one more than the largest index. Sorted stably by (output,
+/// index1, index2); duplicates stay and add; scale stays in the order given. Throws c10::Error with one sentence.
 LACEWING_API SparseProductInfos sparse_product_infos(const std::optional<at::Tensor>& index1,
                                                      const std::optional<at::Tensor>& index2,
                                                      const std::optional<at::Tensor>& index,
@@ -91,8 +92,9 @@ LACEWING_API SparseProductInfos sparse_product_infos(const std::optional<at::Ten
                                                      std::optional<std::int64_t> in1_size = std::nullopt,
                                                      std::optional<std::int64_t> in2_size = std::nullopt);
 
-/// The infos of the two gradients of a product whose inputs have so many rows (fwd is the info itself). Where gather_index
-/// repeats an entry of scale, they have an entry for each term instead, and their scale is gathered, differentiably.
+/// The infos of the two gradients of a product whose inputs have so many rows (fwd is the info itself). Where
+/// gather_index repeats an entry of scale, they have an entry for each term instead, and their scale is gathered,
+/// differentiably.
 LACEWING_API SparseProductInfos derive_backward(const SparseProductInfo& info, std::int64_t in1_size,
                                                 std::int64_t in2_size);
 

@@ -1,8 +1,8 @@
 // The seven sparse products and sparse scale, differentiable to any order.
 //
-// All take ([N], M1, ...) and ([N], M2, ...) operands: one without N is shared by all n. out_accumulated also sums over n
-// and drops N from the output. dtype: at::result_type(input1, input2); half types accumulate in float. Gradients flow to
-// both inputs and to the scale of info_fwd; backward infos that are not given are derived once and kept on info_fwd.
+// All take ([N], M1, ...) and ([N], M2, ...) operands: one without N is shared by all n. out_accumulated also sums over
+// n and drops N from the output. dtype: at::result_type(input1, input2); half types accumulate in float. Gradients flow
+// to both inputs and to the scale of info_fwd; backward infos that are not given are derived once and kept on info_fwd.
 // Each allocates the output and at most the workspace that workspace_bytes tells, reads nothing back to the host, and
 // gives the same bits for every run and number of threads. Errors are c10::Error with one sentence.
 #pragma once
@@ -20,78 +20,86 @@ LACEWING_API at::Tensor sparse_product(const char* op, const at::Tensor& input1,
                                        const SparseProductInfo& info_fwd, const OptionalInfo& info_bwd1 = {},
                                        const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false);
 
-/// Its raw form ("indexed_mul_scale_gather" for "sparse_mul"): fields instead of infos, checked in every call; no gradient,
-/// and inputs that require one are refused.
+/// Its raw form ("indexed_mul_scale_gather" for "sparse_mul"): fields instead of infos, checked in every call; no
+/// gradient, and inputs that require one are refused.
 LACEWING_API at::Tensor indexed_product(const char* op, const at::Tensor& input1, const at::Tensor& input2,
                                         const SparseProductInfo::Fields& fields, bool out_accumulated = false);
 
 /// z[n,M,c] = s[t] x[n,i1[t],c] y[n,i2[t],c]: (N,M1,C), (N,M2,C) -> (N,M,C)
 inline at::Tensor sparse_mul(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+                             const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {},
+                             bool out_accumulated = false) {
   return sparse_product("sparse_mul", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
 }
 inline at::Tensor indexed_mul_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+                                           const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
   return indexed_product("sparse_mul", input1, input2, fields, out_accumulated);
 }
 
 /// z[n,M,a,b] = s[t] x[n,i1[t],a] y[n,i2[t],b]: (N,M1,C1), (N,M2,C2) -> (N,M,C1,C2)
 inline at::Tensor sparse_outer(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+                               const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {},
+                               bool out_accumulated = false) {
   return sparse_product("sparse_outer", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
 }
 inline at::Tensor indexed_outer_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+                                             const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
   return indexed_product("sparse_outer", input1, input2, fields, out_accumulated);
 }
 
 /// z[n,M] = s[t] sum_c x[n,i1[t],c] y[n,i2[t],c]: (N,M1,C), (N,M2,C) -> (N,M)
 inline at::Tensor sparse_inner(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+                               const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {},
+                               bool out_accumulated = false) {
   return sparse_product("sparse_inner", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
 }
 inline at::Tensor indexed_inner_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+                                             const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
   return indexed_product("sparse_inner", input1, input2, fields, out_accumulated);
 }
 
 /// z[n,M,b] = s[t] sum_a x[n,i1[t],a] y[n,i2[t],a,b]: (N,M1,Ci), (N,M2,Ci,Co) -> (N,M,Co)
 inline at::Tensor sparse_vecmat(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+                                const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {},
+                                bool out_accumulated = false) {
   return sparse_product("sparse_vecmat", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
 }
 inline at::Tensor indexed_vecmat_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+                                              const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
   return indexed_product("sparse_vecmat", input1, input2, fields, out_accumulated);
 }
 
 /// z[n,M,c] = s[t] x[n,i1[t],c] y[n,i2[t]]: (N,M1,C), (N,M2) -> (N,M,C)
 inline at::Tensor sparse_vecsca(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+                                const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {},
+                                bool out_accumulated = false) {
   return sparse_product("sparse_vecsca", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
 }
 inline at::Tensor indexed_vecsca_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+                                              const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
   return indexed_product("sparse_vecsca", input1, input2, fields, out_accumulated);
 }
 
 /// z[n,M,c] = s[t] x[n,i1[t]] y[n,i2[t],c]: (N,M1), (N,M2,C) -> (N,M,C)
 inline at::Tensor sparse_scavec(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+                                const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {},
+                                bool out_accumulated = false) {
   return sparse_product("sparse_scavec", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
 }
 inline at::Tensor indexed_scavec_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+                                              const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
   return indexed_product("sparse_scavec", input1, input2, fields, out_accumulated);
 }
 
 /// z[n,M,b] = s[t] sum_a x[n,i1[t],a,b] y[n,i2[t],a]: (N,M1,Ci,Co), (N,M2,Ci) -> (N,M,Co)
-inline at::Tensor sparse_mat_t_vec(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& info_fwd,
-    const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
+inline at::Tensor sparse_mat_t_vec(const at::Tensor& input1, const at::Tensor& input2,
+                                   const SparseProductInfo& info_fwd, const OptionalInfo& info_bwd1 = {},
+                                   const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
   return sparse_product("sparse_mat_t_vec", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
 }
 inline at::Tensor indexed_mat_t_vec_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
-    const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
+                                                 const SparseProductInfo::Fields& fields,
+                                                 bool out_accumulated = false) {
   return indexed_product("sparse_mat_t_vec", input1, input2, fields, out_accumulated);
 }
 

@@ -15,7 +15,7 @@ from .native import NativeBuild, levels_here, suite_of
 from .native import failed_test as failed_gtest
 from .record import LEVELS
 from .report import BROKEN, CAUGHT, NOT_RUN, SURVIVED, Result, Session, machine_in_words, summary, write_docs
-from .tree import ROOT, Tree
+from .tree import ROOT, BusyError, Tree, exclusive
 
 LIBRARY_BACKENDS = ("gradient", "cuda")
 DOCS_FROM = "write docs/mutants.md from such files, of one or several machines, and stop"
@@ -125,6 +125,23 @@ def run_all(runner: Runner, pairs: list[tuple[Mutant, str]]) -> list[Result]:
     return results
 
 
+def run_session(options: argparse.Namespace, pairs: list[tuple[Mutant, str]]) -> Session | None:
+    """The mutants' results; None, with a reason printed, where running them would mean nothing."""
+    started = time.monotonic()
+    tree = Tree()
+    misfits = tree.misfits([mutant for mutant, _ in pairs])
+    if misfits:
+        print("\n".join(misfits))
+        return None
+    runner = Runner(tree, options.build_dir.resolve())
+    if unchanged_fails(runner, {backend for _, backend in pairs}):
+        return None
+    session = Session(command=command_of(options), machine=machine_in_words(runner.gpu))
+    session.results = run_all(runner, pairs)
+    session.seconds = time.monotonic() - started
+    return session
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Returns 0 where every mutant that can run here was caught."""
     options = parse(arguments)
@@ -136,22 +153,14 @@ def main(arguments: list[str] | None = None) -> int:
     if options.docs_from:
         write_docs([Session.read(path) for path in options.docs_from])
         return 0
-    started = time.monotonic()
-    tree = Tree()
-    misfits = tree.misfits([mutant for mutant, _ in pairs])
-    if misfits:
-        print("\n".join(misfits))
-        return 1
-    runner = Runner(tree, options.build_dir.resolve())
     try:
-        if unchanged_fails(runner, {backend for _, backend in pairs}):
-            return 1
-    except BuildError as error:
+        with exclusive():
+            session = run_session(options, pairs)
+    except (BuildError, BusyError) as error:
         print(error)
         return 1
-    session = Session(command=command_of(options), machine=machine_in_words(runner.gpu))
-    session.results = run_all(runner, pairs)
-    session.seconds = time.monotonic() - started
+    if session is None:
+        return 1
     if options.results:
         session.write(options.results)
     if options.write_docs:

@@ -65,12 +65,12 @@ def machine_in_words(gpu: bool) -> str:
 
 
 def merged(sessions: list[Session]) -> list[Result]:
-    """One result for each mutant and backend, in the order of the list: one that ran before one that did not."""
+    """One result for each mutant and backend, in the order of the list: the last that ran."""
     best: dict[tuple[str, str], Result] = {}
     for session in sessions:
         for result in session.results:
             key = (result.mutant, result.backend)
-            if key not in best or best[key].outcome == NOT_RUN:
+            if key not in best or result.outcome != NOT_RUN:
                 best[key] = result
     order = [(mutant.name, backend) for mutant in MUTANTS for backend in mutant.backends]
     return [best[key] for key in order if key in best]
@@ -126,7 +126,8 @@ once. The last of these `tests/python/test_mutants.py` checks in every run of th
 
 {sessions}
 
-{summary}. The column "outcome" names the first test that failed.
+{summary}. The column "outcome" names the first test that failed. Of several runs above, a later one replaces the rows
+that it measured anew.
 
 {table}
 """

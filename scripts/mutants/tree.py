@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,22 @@ from .record import Mutant
 
 ROOT = Path(__file__).parents[2]
 WORK = ROOT / "build" / "mutants"
+
+
+class BusyError(Exception):
+    """Another run uses build/mutants."""
+
+
+@contextmanager
+def exclusive() -> Iterator[None]:
+    """Keeps other runs off build/mutants."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    with (WORK / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BusyError("another run of the mutants is using build/mutants") from None
+        yield
 
 
 class Tree:

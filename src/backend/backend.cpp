@@ -1,10 +1,10 @@
-#include <lacewing/backend.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
 
 #include <c10/util/Exception.h>
+
+#include <lacewing/backend.h>
 
 namespace lacewing {
 namespace {

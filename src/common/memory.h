@@ -9,8 +9,8 @@
 
 namespace lacewing {
 
-/// Asks for huge pages behind a large new allocation: its first touch then costs one page fault in 512. A hint: where the
-/// system has none to give, nothing changes.
+/// Asks for huge pages behind a large new allocation: its first touch then costs one page fault in 512. A hint: where
+/// the system has none to give, nothing changes.
 inline void prefer_huge_pages(void* data, std::int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   constexpr std::uintptr_t kHugePage = std::uintptr_t{1} << 21;

@@ -1,5 +1,5 @@
 // gather_rows and scatter_add_rows: schemas, checks, allocation, and the choice of kernels.
-#include <lacewing/dispatch/rows.h>
+#include "kernels/dispatch/rows.h"
 
 #include <string_view>
 #include <utility>
@@ -14,11 +14,11 @@
 #include <torch/library.h>
 
 #include <lacewing/backend.h>
+#include <lacewing/dispatch/rows.h>
 #include <lacewing/dispatch/torch.h>
 
 #include "common/stream.h"
 #include "dispatch/rows_ops.h"
-#include "kernels/dispatch/rows.h"
 
 namespace lacewing {
 namespace {
@@ -62,8 +62,12 @@ void check_scatter(const at::Tensor& src, const at::Tensor& index, const c10::Sy
 
 RowsArg rows_arg(const char* op, const at::Tensor& matrix) {
   // Sources go through here too and are only read: const_data_ptr keeps copy-on-write tensors shared.
-  return {const_cast<void*>(matrix.const_data_ptr()), scalar_type(op, "src", matrix.scalar_type()),
-          matrix.size(0), matrix.size(1), matrix.stride(0), matrix.stride(1)};
+  return {const_cast<void*>(matrix.const_data_ptr()),
+          scalar_type(op, "src", matrix.scalar_type()),
+          matrix.size(0),
+          matrix.size(1),
+          matrix.stride(0),
+          matrix.stride(1)};
 }
 
 IndexArg index_arg(const char* op, const at::Tensor& index) {
@@ -106,8 +110,7 @@ at::Tensor gather(const RowKernels<Dev>& kernels, const executor_t<Dev>& executo
   if (check) {
     const std::int64_t k = out_of_range<Dev>(gather_name, kernels, executor, index, src.size(0));
     TORCH_CHECK(k == kernels::none_found, "[lacewing.", gather_name, "] index[", k, "] = ", index_value(index, k),
-                " is out of range for src of shape ", shape_text(src.sizes()), ": dim 0 has ", src.size(0),
-                " entries");
+                " is out of range for src of shape ", shape_text(src.sizes()), ": dim 0 has ", src.size(0), " entries");
   }
   const at::Tensor out = at::empty({index.size(0), src.size(1)}, src.options());
   kernels.gather(executor, rows_arg(gather_name, src), rows_arg(gather_name, out), index_arg(gather_name, index));
@@ -137,9 +140,7 @@ at::Tensor scatter_add(const RowKernels<Dev>& kernels, const executor_t<Dev>& ex
                                  order.const_data_ptr<std::int64_t>());
       break;
     }
-    case Mode::distinct:
-      kernels.scatter_add(executor, from, to, index_arg(scatter_name, index));
-      break;
+    case Mode::distinct: kernels.scatter_add(executor, from, to, index_arg(scatter_name, index)); break;
     case Mode::atomic:
       if (!at::isIntegralType(src.scalar_type(), /*includeBool=*/true)) {
         at::globalContext().alertNotDeterministic("lacewing.scatter_add_rows with mode \"atomic\"");
@@ -177,8 +178,8 @@ at::Tensor scatter_add_rows_cpu(const at::Tensor& src, const at::Tensor& index, 
   check_scatter(src, index, rows);
   const Mode parsed = parse_mode(mode);
   if (backend() == Backend::reference) {
-    return scatter_add<Device::reference>(kernels::reference_row_kernels(), serial_executor(), src, index, rows,
-                                          parsed, check);
+    return scatter_add<Device::reference>(kernels::reference_row_kernels(), serial_executor(), src, index, rows, parsed,
+                                          check);
   }
   return scatter_add<Device::cpu>(kernels::cpu_row_kernels(), torch_executor(), src, index, rows, parsed, check);
 }
@@ -191,8 +192,8 @@ at::Tensor scatter_add_rows_cuda(const at::Tensor& src, const at::Tensor& index,
     return scatter_add_rows_cpu(src.cpu(), index.cpu(), rows, mode, check).to(src.device());
   }
   const c10::DeviceGuard guard(src.device());
-  return scatter_add<Device::cuda>(kernels::cuda_row_kernels(), current_stream(src.device()), src, index, rows,
-                                   parsed, check);
+  return scatter_add<Device::cuda>(kernels::cuda_row_kernels(), current_stream(src.device()), src, index, rows, parsed,
+                                   check);
 }
 
 // The signature must be the schema's own: a SymInt by value.

@@ -36,16 +36,16 @@ enum class Pattern : std::uint8_t {
 
 /// The terms of a product, grouped by output row. Each array may be null, which means the identity.
 struct Terms {
-  const void* segments = nullptr;  ///< (rows + 1): terms [segments[r], segments[r+1]) belong to row r
-  const void* index1 = nullptr;    ///< (terms): row of x
-  const void* index2 = nullptr;    ///< (terms): row of y
-  const void* order = nullptr;     ///< (terms): entry of scale
+  const void* segments = nullptr;          ///< (rows + 1): terms [segments[r], segments[r+1]) belong to row r
+  const void* index1 = nullptr;            ///< (terms): row of x
+  const void* index2 = nullptr;            ///< (terms): row of y
+  const void* order = nullptr;             ///< (terms): entry of scale
   const void* inverse_segments = nullptr;  ///< (entries + 1): where entries repeat, the terms of each entry
   const void* inverse_terms = nullptr;     ///< (terms)
-  bool wide = false;         ///< the arrays hold int64 instead of int32
-  std::int64_t rows = 0;     ///< rows of the output
+  bool wide = false;                       ///< the arrays hold int64 instead of int32
+  std::int64_t rows = 0;                   ///< rows of the output
   std::int64_t terms = 0;
-  std::int64_t entries = 0;  ///< length of scale
+  std::int64_t entries = 0;         ///< length of scale
   const void* by_index1 = nullptr;  ///< (terms): terms sorted by (index1, row); null where the plan has no groups
   const void* by_index2 = nullptr;  ///< (terms): terms sorted by (index2, row)
   bool mirrored = false;            ///< inside a row the terms run over index2 first, not index1
@@ -57,7 +57,7 @@ struct ProductArgs {
   Pattern pattern = Pattern::mul;
   Operand x;
   Operand y;
-  Operand z;  ///< written, never read before; contiguous in its own channel indices, not conjugated
+  Operand z;                    ///< written, never read before; contiguous in its own channel indices, not conjugated
   const void* scale = nullptr;  ///< (entries), contiguous; null means 1
   bool conjugate_scale = false;
   Terms terms;

@@ -26,7 +26,9 @@ struct TermsView {
   LACEWING_HOST_DEVICE std::int64_t begin(std::int64_t row) const {
     return segments != nullptr ? static_cast<std::int64_t>(segments[row]) : row;
   }
-  LACEWING_HOST_DEVICE std::int64_t end(std::int64_t row) const { return segments != nullptr ? static_cast<std::int64_t>(segments[row + 1]) : row + 1; }
+  LACEWING_HOST_DEVICE std::int64_t end(std::int64_t row) const {
+    return segments != nullptr ? static_cast<std::int64_t>(segments[row + 1]) : row + 1;
+  }
   LACEWING_HOST_DEVICE std::int64_t first(std::int64_t term) const {
     return index1 != nullptr ? static_cast<std::int64_t>(index1[term]) : term;
   }
@@ -50,14 +52,13 @@ LACEWING_HOST_DEVICE constexpr Acc one() {
 
 /// The value of an operand at (n, m, a, b), widened and conjugated as asked; 1 where the operand is absent.
 template <typename T>
-LACEWING_HOST_DEVICE accumulate_t<T> value_at(const Operand& operand, std::int64_t n, std::int64_t m,
-                                              std::int64_t a, std::int64_t b) {
+LACEWING_HOST_DEVICE accumulate_t<T> value_at(const Operand& operand, std::int64_t n, std::int64_t m, std::int64_t a,
+                                              std::int64_t b) {
   using Acc = accumulate_t<T>;
   if (operand.data == nullptr) {
     return one<Acc>();
   }
-  const std::int64_t offset =
-      n * operand.stride_n + m * operand.stride_m + a * operand.stride_a + b * operand.stride_b;
+  const std::int64_t offset = n * operand.stride_n + m * operand.stride_m + a * operand.stride_a + b * operand.stride_b;
   const Acc value = widen(static_cast<const T*>(operand.data)[offset]);
   return operand.conjugate ? conj(value) : value;
 }

@@ -50,9 +50,8 @@ at::Tensor operand_gradient(const GradientRule& rule, at::Tensor first, at::Tens
   }
   const bool first_batched = has_batch(first, traits(rule.op).x);
   const bool second_batched = has_batch(second, traits(rule.op).y);
-  at::Tensor gradient = rule.exchanged
-                            ? call_product(rule.op, second, first, scale, exchanged(plans), !operand.batched)
-                            : call_product(rule.op, first, second, scale, plans, !operand.batched);
+  at::Tensor gradient = rule.exchanged ? call_product(rule.op, second, first, scale, exchanged(plans), !operand.batched)
+                                       : call_product(rule.op, first, second, scale, plans, !operand.batched);
   gradient = operand.cast(gradient);
   if (operand.batched && !first_batched && !second_batched) {
     c10::SymDimVector sizes(gradient.sym_sizes());
@@ -91,8 +90,7 @@ struct Form {
   at::Tensor value(const at::Tensor& x, const at::Tensor& y, const OptionalTensor& scale) const {
     return call_product(kind, x, y, scale, plans, accumulated);
   }
-  at::Tensor grad_x(const at::Tensor& y, const at::Tensor& g, const OptionalTensor& scale,
-                    const OperandKind& x) const {
+  at::Tensor grad_x(const at::Tensor& y, const at::Tensor& g, const OptionalTensor& scale, const OperandKind& x) const {
     const Plans all = full();
     if (unary()) {
       return x.cast(call_product(kind, g, {}, conjugate(scale), {all[1], all[0], Plan{}}, false));
@@ -100,8 +98,7 @@ struct Form {
     const GradientRule& rule = kGradientX[static_cast<std::size_t>(kind)];
     return operand_gradient(rule, conjugate(y), g, conjugate(scale), rotated(all), x);
   }
-  at::Tensor grad_y(const at::Tensor& x, const at::Tensor& g, const OptionalTensor& scale,
-                    const OperandKind& y) const {
+  at::Tensor grad_y(const at::Tensor& x, const at::Tensor& g, const OptionalTensor& scale, const OperandKind& y) const {
     const GradientRule& rule = kGradientY[static_cast<std::size_t>(kind)];
     return operand_gradient(rule, g, conjugate(x), conjugate(scale), rotated(rotated(full())), y);
   }
@@ -117,7 +114,9 @@ OptionalTensor unpack_optional(const SavedVariable& saved) {
   return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
 
-SavedVariable save(const at::Tensor& tensor) { return tensor.defined() ? SavedVariable(tensor, false) : SavedVariable(); }
+SavedVariable save(const at::Tensor& tensor) {
+  return tensor.defined() ? SavedVariable(tensor, false) : SavedVariable();
+}
 
 struct ProductBackward : torch::autograd::Node {
   Form form;
@@ -283,9 +282,8 @@ at::Tensor scale_grad(c10::DispatchKeySet keys, std::int64_t kind_number, const 
                       const OptionalTensor& input2, const at::Tensor& grad, const at::Tensor& plan,
                       at::IntArrayRef meta, const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1,
                       const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2, bool out_accumulated) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("lacewing::product_scale_grad", "")
-                             .typed<ScaleGradSignature>();
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::product_scale_grad", "").typed<ScaleGradSignature>();
   const Kind kind = static_cast<Kind>(kind_number);
   const at::Tensor y = defined_or_empty(input2);
   const Plans plans = plans_of(plan, meta, plan_bwd1, meta_bwd1, plan_bwd2, meta_bwd2);

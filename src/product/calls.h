@@ -18,8 +18,7 @@ using ScaleSignature = at::Tensor(const at::Tensor& input, const OptionalTensor&
 using ScaleGradSignature = at::Tensor(std::int64_t kind, const at::Tensor& input1, const OptionalTensor& input2,
                                       const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
                                       const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1,
-                                      const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2,
-                                      bool out_accumulated);
+                                      const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2, bool out_accumulated);
 using DerivePlanSignature = at::Tensor(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view,
                                        std::int64_t rows, bool unary);
 

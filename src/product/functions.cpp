@@ -1,10 +1,10 @@
 // The public C++ functions: infos to plans, then the registered ops.
-#include <lacewing/product.h>
-
 #include <string_view>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+
+#include <lacewing/product.h>
 
 #include "product/calls.h"
 
@@ -19,8 +19,8 @@ using structure::PlanMeta;
 
 bool needs_grad(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
 
-/// A backward info's plan, where its scale is in the order of info_fwd's (or there is none). With the same terms in another
-/// order it is left out, and one is derived; the op refuses one with other terms.
+/// A backward info's plan, where its scale is in the order of info_fwd's (or there is none). With the same terms in
+/// another order it is left out, and one is derived; the op refuses one with other terms.
 template <typename Info>
 std::optional<InfoPlan> usable(const Info& fwd, const std::optional<Info>& bwd, bool second) {
   if (!bwd) {
@@ -50,8 +50,8 @@ at::Tensor apply(Kind kind, const at::Tensor& input1, const at::Tensor& input2, 
   std::optional<InfoPlan> bwd1 = usable(info, info_bwd1, false);
   std::optional<InfoPlan> bwd2 = usable(info, info_bwd2, true);
   const PlanMeta meta = PlanMeta::from(info.plan().meta);
-  const bool differentiable = c10::GradMode::is_enabled() &&
-                              (needs_grad(input1) || needs_grad(input2) || (scale && needs_grad(*scale)));
+  const bool differentiable =
+      c10::GradMode::is_enabled() && (needs_grad(input1) || needs_grad(input2) || (scale && needs_grad(*scale)));
   if (differentiable && meta.need1 <= in1 && meta.need2 <= in2) {
     bwd1 = bwd1 ? bwd1 : info.backward_plan(1, in1, in2);
     bwd2 = bwd2 ? bwd2 : info.backward_plan(2, in1, in2);
@@ -110,12 +110,12 @@ at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& given,
 
 at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
   for (const at::Tensor& tensor : {input, fields.scale.value_or(at::Tensor())}) {
-    TORCH_CHECK(!needs_grad(tensor),
-                "[lacewing.indexed_scale_segment] an input requires grad, but this op has no gradient: use sparse_scale");
+    TORCH_CHECK(
+        !needs_grad(tensor),
+        "[lacewing.indexed_scale_segment] an input requires grad, but this op has no gradient: use sparse_scale");
   }
   const SparseScaleInfo info(fields);
-  const std::int64_t segments =
-      fields.seg_out ? fields.seg_out->size(0) - 1 : PlanMeta::from(info.plan().meta).terms;
+  const std::int64_t segments = fields.seg_out ? fields.seg_out->size(0) - 1 : PlanMeta::from(info.plan().meta).terms;
   TORCH_CHECK(!fields.out_size || segments >= *fields.out_size, "[lacewing.indexed_scale_segment] seg has ", segments,
               " segments but out_size is ", fields.out_size.value_or(0));
   return sparse_scale(input, info.to(input.device()));
@@ -123,7 +123,8 @@ at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo:
 
 std::int64_t workspace_bytes(const std::string& op, const at::Tensor& input1, const at::Tensor& input2,
                              const InfoPlan& plan, bool out_accumulated) {
-  return product::call_workspace(kind_named("workspace_bytes", op), input1, input2, {plan.array, plan.meta}, out_accumulated);
+  return product::call_workspace(kind_named("workspace_bytes", op), input1, input2, {plan.array, plan.meta},
+                                 out_accumulated);
 }
 
 }  // namespace lacewing

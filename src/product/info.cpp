@@ -1,11 +1,10 @@
-#include <lacewing/info.h>
-
 #include <map>
 #include <mutex>
 
 #include <ATen/ATen.h>
 
 #include <lacewing/dispatch/torch.h>
+#include <lacewing/info.h>
 
 #include "kernels/terms.h"
 #include "product/plan_ops.h"
@@ -60,9 +59,7 @@ OptionalTensor part_of(const InfoPlan& plan, const void* kernels::Terms::*part, 
 OptionalTensor segments_of(const InfoPlan& plan) {
   return part_of(plan, &kernels::Terms::segments, description(plan).rows + 1);
 }
-OptionalTensor order_of(const InfoPlan& plan) {
-  return part_of(plan, &kernels::Terms::order, description(plan).terms);
-}
+OptionalTensor order_of(const InfoPlan& plan) { return part_of(plan, &kernels::Terms::order, description(plan).terms); }
 
 InfoPlan derived_plan(const InfoPlan& plan, const PlanMeta& meta, structure::View view, std::int64_t rows, bool unary) {
   const auto values = meta.to_array();
@@ -101,17 +98,13 @@ struct SparseProductInfo::State {
 
 SparseProductInfo::SparseProductInfo(const Fields& fields) {
   auto state = std::make_shared<State>();
-  const auto [array, meta] =
-      product::product_plan(length_of(fields.scale, "SparseProductInfo"), fields.index1, fields.index2, fields.seg_out,
-                            fields.gather_index, fields.index_out, fields.out_size, /*unary=*/false, "SparseProductInfo");
+  const auto [array, meta] = product::product_plan(length_of(fields.scale, "SparseProductInfo"), fields.index1,
+                                                   fields.index2, fields.seg_out, fields.gather_index, fields.index_out,
+                                                   fields.out_size, /*unary=*/false, "SparseProductInfo");
   const bool indexed = fields.index1 || fields.index2 || fields.seg_out || fields.gather_index || fields.index_out;
   state->plan = plan_of(indexed || !fields.scale ? array : array.to(fields.scale->device()), meta);
-  state->fields = {fields.scale,
-                   copied(fields.index1),
-                   copied(fields.index2),
-                   copied(fields.seg_out),
-                   copied(fields.gather_index),
-                   copied(fields.index_out),
+  state->fields = {fields.scale,           copied(fields.index1),       copied(fields.index2),
+                   copied(fields.seg_out), copied(fields.gather_index), copied(fields.index_out),
                    fields.out_size};
   state_ = std::move(state);
 }
@@ -119,8 +112,8 @@ SparseProductInfo::SparseProductInfo(const Fields& fields) {
 SparseProductInfo::SparseProductInfo(std::optional<at::Tensor> scale, at::Tensor index1, at::Tensor index2,
                                      InfoPlan plan) {
   auto state = std::make_shared<State>();
-  state->fields = {std::move(scale),  present(index1), present(index2),       segments_of(plan),
-                   order_of(plan),    std::nullopt,    description(plan).rows};
+  state->fields = {std::move(scale), present(index1), present(index2),       segments_of(plan),
+                   order_of(plan),   std::nullopt,    description(plan).rows};
   state->plan = std::move(plan);
   state_ = std::move(state);
 }
@@ -132,8 +125,12 @@ at::Device SparseProductInfo::device() const { return state_->plan.array.device(
 SparseProductInfo SparseProductInfo::to(at::Device device) const {
   auto state = std::make_shared<State>();
   const Fields& f = state_->fields;
-  state->fields = {moved(f.scale, device),        moved(f.index1, device),    moved(f.index2, device),
-                   moved(f.seg_out, device),      moved(f.gather_index, device), moved(f.index_out, device),
+  state->fields = {moved(f.scale, device),
+                   moved(f.index1, device),
+                   moved(f.index2, device),
+                   moved(f.seg_out, device),
+                   moved(f.gather_index, device),
+                   moved(f.index_out, device),
                    f.out_size};
   state->plan = {state_->plan.array.to(device), state_->plan.meta};
   SparseProductInfo info(*this);
@@ -200,7 +197,8 @@ SparseProductInfos derive_backward(const SparseProductInfo& given, std::int64_t 
   const at::Tensor order = order_of(plan).value_or(identity).to(at::kLong);
   const OptionalTensor segments = segments_of(plan);
   const at::Tensor row =
-      segments ? at::repeat_interleave(at::arange(meta.rows, identity.options()), segments->to(at::kLong).diff()) : identity;
+      segments ? at::repeat_interleave(at::arange(meta.rows, identity.options()), segments->to(at::kLong).diff())
+               : identity;
   const OptionalTensor& scale = info.fields().scale;
   if (meta.has(PlanMeta::has_inverse)) {
     const OptionalTensor gathered = scale ? OptionalTensor(scale->index_select(0, order)) : std::nullopt;
@@ -227,7 +225,8 @@ SparseScaleInfo::SparseScaleInfo(const Fields& fields) {
   const auto [array, meta] =
       product::product_plan(length_of(fields.scale, "SparseScaleInfo"), fields.index, std::nullopt, fields.seg_out,
                             fields.gather_index, std::nullopt, fields.out_size, /*unary=*/true, "SparseScaleInfo");
-  state->plan = plan_of(fields.index || fields.seg_out || !fields.scale ? array : array.to(fields.scale->device()), meta);
+  state->plan =
+      plan_of(fields.index || fields.seg_out || !fields.scale ? array : array.to(fields.scale->device()), meta);
   state->fields = {fields.scale, copied(fields.index), copied(fields.seg_out), copied(fields.gather_index),
                    fields.out_size};
   state_ = std::move(state);

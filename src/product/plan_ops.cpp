@@ -1,4 +1,6 @@
 // Building plans from the user's tensors: checks with sentences, then the torch-free builders.
+#include "product/plan_ops.h"
+
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -13,7 +15,6 @@
 
 #include "common/memory.h"
 #include "kernels/cpu/isa.h"
-#include "product/plan_ops.h"
 #include "structure/plan_builder.h"
 
 namespace lacewing::product {
@@ -85,8 +86,7 @@ struct Checker {
       return;
     }
     const std::int64_t* const values = index.data();
-    const auto* const bad =
-        std::find_if(values, values + index.length(), [&](std::int64_t v) { return v >= limit; });
+    const auto* const bad = std::find_if(values, values + index.length(), [&](std::int64_t v) { return v >= limit; });
     TORCH_CHECK(false, prefix(), argument, "[", bad - values, "] = ", *bad, " is out of range: ", limit_name, " is ",
                 limit);
   }
@@ -193,16 +193,16 @@ std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entr
   }
   const std::int64_t segment_count = segments.present() ? fields.segment_count : length;
   if (target.present()) {
-    TORCH_CHECK(target.length() == segment_count, check.prefix(), "index_out has ", target.length(),
-                " entries for ", segment_count, " segments");
+    TORCH_CHECK(target.length() == segment_count, check.prefix(), "index_out has ", target.length(), " entries for ",
+                segment_count, " segments");
     TORCH_CHECK(out_size.has_value(), check.prefix(), "out_size must be given where index_out is");
     check.below("index_out", target, "out_size", *out_size);
     fields.segment_count = segment_count;
     auto seen = with_memory(check, [&] { return std::vector<std::int64_t>(static_cast<std::size_t>(*out_size), -1); });
     for (std::int64_t i = 0; i < target.length(); ++i) {
       std::int64_t& earlier = seen[static_cast<std::size_t>(target.data()[i])];
-      TORCH_CHECK(earlier < 0, check.prefix(), "index_out must be distinct, but index_out[", i, "] = ",
-                  target.data()[i], " stands at ", earlier, " already");
+      TORCH_CHECK(earlier < 0, check.prefix(), "index_out must be distinct, but index_out[", i,
+                  "] = ", target.data()[i], " stands at ", earlier, " already");
       earlier = i;
     }
   } else if (entries) {
@@ -286,8 +286,8 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
     if (size && given.present()) {
       check.below(argument, given, size_name, *size);
     }
-    TORCH_CHECK(!size || limit <= *size, check.prefix(), argument, " is absent, which means 0 to ", limit - 1,
-                ", but ", size_name, " is ", size.value_or(0));
+    TORCH_CHECK(!size || limit <= *size, check.prefix(), argument, " is absent, which means 0 to ", limit - 1, ", but ",
+                size_name, " is ", size.value_or(0));
   };
   fits(name_out, row, triples.limit_row, "out_size", out_size);
   fits(name1, first, triples.limit1, unary ? "in_size" : "in1_size", in1_size);
@@ -302,8 +302,7 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
     if (!forward_only) {
       // In the order that the sorts pass through.
       if (!unary) {
-        requests.push_back(
-            {structure::View::backward2, in2_size.value_or(triples.limit2), memory[2].allocate()});
+        requests.push_back({structure::View::backward2, in2_size.value_or(triples.limit2), memory[2].allocate()});
       }
       requests.push_back({structure::View::backward1, in1_size.value_or(triples.limit1), memory[1].allocate()});
     }
@@ -341,8 +340,8 @@ std::vector<std::int64_t> resolved_meta(at::IntArrayRef meta, std::int64_t rows)
 }
 
 void set_backend_by_name(std::string_view name) {
-  TORCH_CHECK(name == "automatic" || name == "reference", "[lacewing.backend] the backend must be automatic or reference, not ",
-              name);
+  TORCH_CHECK(name == "automatic" || name == "reference",
+              "[lacewing.backend] the backend must be automatic or reference, not ", name);
   set_backend(name == "reference" ? Backend::reference : Backend::automatic);
 }
 

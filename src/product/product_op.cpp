@@ -146,8 +146,8 @@ at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const Opt
   return forward(kind, input1, input2, scale, plan, meta, out_accumulated);
 }
 
-at::Tensor scale_op(const at::Tensor& input, const OptionalTensor& scale, const at::Tensor& plan,
-                    at::IntArrayRef meta, const OptionalTensor&, at::IntArrayRef) {
+at::Tensor scale_op(const at::Tensor& input, const OptionalTensor& scale, const at::Tensor& plan, at::IntArrayRef meta,
+                    const OptionalTensor&, at::IntArrayRef) {
   check_product(Kind::scale, input, {}, scale, plan, meta, false);
   const at::Tensor z = forward(Kind::scale, as_batch(input), {}, scale, plan, meta, false);
   if (input.dim() == 3) {
@@ -212,8 +212,15 @@ PlanMeta check_derivable(const at::Tensor& plan, at::IntArrayRef meta, std::int6
   TORCH_CHECK(!from.is_dynamic() && from.terms >= 0 && from.rows >= 0 && plan.sym_numel() == from.length(),
               "[lacewing.derive_plan] meta does not describe the plan");
   const std::int64_t needed = view == 1 ? from.need1 : from.need2;
-  TORCH_CHECK(rows >= needed, "[lacewing.derive_backward] ", unary ? "in_size" : view == 1 ? "in1_size" : "in2_size",
-              " is ", rows, " but ", unary ? "index" : view == 1 ? "index1" : "index2", " reaches ", needed - 1);
+  TORCH_CHECK(rows >= needed, "[lacewing.derive_backward] ",
+              unary       ? "in_size"
+              : view == 1 ? "in1_size"
+                          : "in2_size",
+              " is ", rows, " but ",
+              unary       ? "index"
+              : view == 1 ? "index1"
+                          : "index2",
+              " reaches ", needed - 1);
   return from;
 }
 
@@ -248,9 +255,8 @@ at::Tensor scale_op_meta(const at::Tensor& input, const OptionalTensor& scale, c
 }
 
 at::Tensor scale_grad_meta(std::int64_t kind, const at::Tensor& input1, const OptionalTensor& input2,
-                           const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
-                           const OptionalTensor&, at::IntArrayRef, const OptionalTensor&, at::IntArrayRef,
-                           bool out_accumulated) {
+                           const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor&,
+                           at::IntArrayRef, const OptionalTensor&, at::IntArrayRef, bool out_accumulated) {
   const at::Tensor y = input2.value_or(at::Tensor());
   const ProductShape shape =
       check_product(static_cast<Kind>(kind), input1, y, std::nullopt, plan, meta, out_accumulated);

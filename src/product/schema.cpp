@@ -76,7 +76,8 @@ TORCH_LIBRARY(lacewing, m) {
       ", bool out_accumulated) -> Tensor";
   m.def(scale_grad.c_str());
   m.def(
-      "product_workspace(int kind, Tensor input1, Tensor? input2, Tensor plan, int[] meta, bool out_accumulated) -> int");
+      "product_workspace(int kind, Tensor input1, Tensor? input2, Tensor plan, int[] meta, bool out_accumulated) -> "
+      "int");
   m.def("derive_plan(Tensor plan, int[] meta, int view, int rows, bool unary) -> Tensor");
   m.def(
       "product_plan(int? entries, Tensor? index1, Tensor? index2, Tensor? seg_out, Tensor? gather_index, "

@@ -71,9 +71,8 @@ void check_rows(Kind kind, const char* index, const char* argument, const at::Te
   const std::int64_t needed = second ? meta.need2 : meta.need1;
   if (rows.guard_int(__FILE__, __LINE__) < needed) {
     TORCH_CHECK(false, "[lacewing.", traits(kind).name, "] ",
-                first_bad_index(index, meta, plan, second, rows.guard_int(__FILE__, __LINE__)),
-                " is out of range for ", argument, " of shape ", shape_text(tensor.sym_sizes()), ": dim ", dim, " has ",
-                rows, " entries");
+                first_bad_index(index, meta, plan, second, rows.guard_int(__FILE__, __LINE__)), " is out of range for ",
+                argument, " of shape ", shape_text(tensor.sym_sizes()), ": dim ", dim, " has ", rows, " entries");
   }
 }
 
@@ -101,9 +100,10 @@ void take_channels(Kind kind, const at::Tensor& x, const at::Tensor& y, const at
                    std::int64_t dim, std::optional<c10::SymInt>& a, std::optional<c10::SymInt>& b) {
   const auto take = [&](std::optional<c10::SymInt>& extent) {
     const c10::SymInt size = tensor.sym_size(dim++);
-    TORCH_CHECK(!extent.has_value() || *extent == size, "[lacewing.", traits(kind).name,
-                "] input1 of shape ", shape_text(x.sym_sizes()), " and input2 of shape ", shape_text(y.sym_sizes()),
-                " do not fit: they must agree in the channels that the product joins, and have ", *extent, " and ", size);
+    TORCH_CHECK(!extent.has_value() || *extent == size, "[lacewing.", traits(kind).name, "] input1 of shape ",
+                shape_text(x.sym_sizes()), " and input2 of shape ", shape_text(y.sym_sizes()),
+                " do not fit: they must agree in the channels that the product joins, and have ", *extent, " and ",
+                size);
     extent = size;
   };
   if (channels.a) {
@@ -141,9 +141,8 @@ c10::SymDimVector ProductShape::output(Channels z) const {
   return sizes;
 }
 
-ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y,
-                           const std::optional<at::Tensor>& scale, const at::Tensor& plan, at::IntArrayRef meta,
-                           bool accumulated) {
+ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y, const std::optional<at::Tensor>& scale,
+                           const at::Tensor& plan, at::IntArrayRef meta, bool accumulated) {
   const KindTraits& op = traits(kind);
   const bool unary = kind == Kind::scale;
   const char* const name_x = unary ? "input" : "input1";
@@ -204,7 +203,8 @@ ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y,
                 "] scale must have shape (", shape.plan.entries, ",), one entry for each term, not ",
                 shape_text(scale->sym_sizes()));
     TORCH_CHECK(!scale->is_complex() || x.is_complex() || (y.defined() && y.is_complex()), "[lacewing.", op.name,
-                "] scale is complex but ", unary ? "the input is" : "both inputs are", " real: its imaginary part would be lost");
+                "] scale is complex but ", unary ? "the input is" : "both inputs are",
+                " real: its imaginary part would be lost");
   }
   return shape;
 }
@@ -221,9 +221,10 @@ void check_backward_plan(Kind kind, const char* argument, bool second, const Pla
   } else if (backward.hash != 0 && forward.hash != 0 && !forward.has(PlanMeta::mirrored)) {
     same = backward.hash == (second ? forward.hash_bwd2 : forward.hash_bwd1) && backward.terms == forward.terms;
   }
-  TORCH_CHECK(same, "[lacewing.", traits(kind).name, "] ", argument,
-              " does not hold the same terms as info_fwd, in the roles of this gradient: build the infos together, or leave it "
-              "out");
+  TORCH_CHECK(
+      same, "[lacewing.", traits(kind).name, "] ", argument,
+      " does not hold the same terms as info_fwd, in the roles of this gradient: build the infos together, or leave it "
+      "out");
   TORCH_CHECK(backward.is_dynamic() || rows == backward.rows, "[lacewing.", traits(kind).name, "] ", argument,
               " gives a gradient of ", backward.rows, " rows for an input of ", rows,
               " rows: build it with the input's size");
@@ -231,8 +232,8 @@ void check_backward_plan(Kind kind, const char* argument, bool second, const Pla
 
 void check_grad(Kind kind, const ProductShape& shape, const at::Tensor& grad) {
   const c10::SymDimVector expected = shape.output(traits(kind).z);
-  TORCH_CHECK(grad.sym_sizes() == c10::SymIntArrayRef(expected), "[lacewing.",
-              traits(kind).name, "] grad must have the shape ", shape_text(expected), " of the output, not ",
+  TORCH_CHECK(grad.sym_sizes() == c10::SymIntArrayRef(expected), "[lacewing.", traits(kind).name,
+              "] grad must have the shape ", shape_text(expected), " of the output, not ",
               shape_text(grad.sym_sizes()));
 }
 

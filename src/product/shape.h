@@ -30,9 +30,8 @@ struct ProductShape {
 
 /// Checks operands and plan of a product against each other; y is undefined for Kind::scale. Throws c10::Error with one
 /// sentence.
-ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y,
-                           const std::optional<at::Tensor>& scale, const at::Tensor& plan, at::IntArrayRef meta,
-                           bool accumulated);
+ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y, const std::optional<at::Tensor>& scale,
+                           const at::Tensor& plan, at::IntArrayRef meta, bool accumulated);
 
 /// Checks that the plan of the gradient of input1 (or of input2, `second`) holds the terms of the forward plan.
 void check_backward_plan(Kind kind, const char* argument, bool second, const structure::PlanMeta& forward,

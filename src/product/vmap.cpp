@@ -104,8 +104,8 @@ at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const Opt
   return scope.wrap(z.view_symint(sizes));
 }
 
-at::Tensor scale_op(const at::Tensor& input, const OptionalTensor& scale, const at::Tensor& plan,
-                    at::IntArrayRef meta, const OptionalTensor& plan_bwd, at::IntArrayRef meta_bwd) {
+at::Tensor scale_op(const at::Tensor& input, const OptionalTensor& scale, const at::Tensor& plan, at::IntArrayRef meta,
+                    const OptionalTensor& plan_bwd, at::IntArrayRef meta_bwd) {
   const Scope scope{input, scale.value_or(at::Tensor())};
   const Plans plans{Plan{plan, meta.vec()}, Plan{plan_bwd, meta_bwd.vec()}, Plan{}};
   const Batched x = unwrap(input, scope.level);

@@ -31,8 +31,8 @@ std::uint64_t mix(std::uint64_t v) {
   return v ^ (v >> 31);
 }
 
-/// Sums over the terms of a function of their indices, in the roles of each of the three views: whatever the order of the
-/// terms, equal for equal sets of terms.
+/// Sums over the terms of a function of their indices, in the roles of each of the three views: whatever the order of
+/// the terms, equal for equal sets of terms.
 struct TermHash {
   std::array<std::uint64_t, 3> views{};
   std::uint64_t order = 0;
@@ -268,7 +268,10 @@ PlanMeta build_fields_as(const Fields& f, PlanMeta meta, const Allocate& allocat
       for (std::int64_t k = begin_of(s); k < end_of(s); ++k, ++term) {
         const std::int64_t entry = f.gather != nullptr ? f.gather[k] : k;
         g(term, f.index1 != nullptr ? f.index1[entry] : entry,
-          f.unary ? 0 : f.index2 != nullptr ? f.index2[entry] : entry, row, entry);
+          f.unary               ? 0
+          : f.index2 != nullptr ? f.index2[entry]
+                                : entry,
+          row, entry);
       }
     }
     return term;
@@ -277,15 +280,16 @@ PlanMeta build_fields_as(const Fields& f, PlanMeta meta, const Allocate& allocat
   std::vector<bool> seen(static_cast<std::size_t>(*f.entries), false);
   TermHash hash;
   meta.flags = sizeof(Index) == 8 ? PlanMeta::wide : 0;
-  meta.terms = for_terms([&](std::int64_t term, std::int64_t i1, std::int64_t i2, std::int64_t row, std::int64_t entry) {
-    hash.add(i1, i2, row, entry, f.unary);
-    meta.flags |= (row != term ? PlanMeta::has_segments : 0) | (i1 != term ? PlanMeta::has_index1 : 0) |
-                  (!f.unary && i2 != term ? PlanMeta::has_index2 : 0) | (entry != term ? PlanMeta::has_order : 0);
-    if (seen[static_cast<std::size_t>(entry)]) {
-      meta.flags |= PlanMeta::has_order | PlanMeta::has_inverse;
-    }
-    seen[static_cast<std::size_t>(entry)] = true;
-  });
+  meta.terms =
+      for_terms([&](std::int64_t term, std::int64_t i1, std::int64_t i2, std::int64_t row, std::int64_t entry) {
+        hash.add(i1, i2, row, entry, f.unary);
+        meta.flags |= (row != term ? PlanMeta::has_segments : 0) | (i1 != term ? PlanMeta::has_index1 : 0) |
+                      (!f.unary && i2 != term ? PlanMeta::has_index2 : 0) | (entry != term ? PlanMeta::has_order : 0);
+        if (seen[static_cast<std::size_t>(entry)]) {
+          meta.flags |= PlanMeta::has_order | PlanMeta::has_inverse;
+        }
+        seen[static_cast<std::size_t>(entry)] = true;
+      });
   if (meta.terms != meta.rows) {
     meta.flags |= PlanMeta::has_segments;
   }
@@ -374,8 +378,7 @@ PlanMeta derived_meta(const PlanMeta& meta, View view, std::int64_t rows, bool u
   derived.hash_bwd2 = unary ? 0 : second ? meta.hash_bwd1 : meta.hash;
   derived.rows = rows;
   derived.flags = (meta.flags & (PlanMeta::wide | PlanMeta::has_inverse | PlanMeta::has_groups)) |
-                  PlanMeta::has_segments |
-                  PlanMeta::has_index1 | PlanMeta::has_order;
+                  PlanMeta::has_segments | PlanMeta::has_index1 | PlanMeta::has_order;
   if (unary) {
     derived.need1 = meta.rows;
   } else {

@@ -22,8 +22,7 @@ LACEWING_HOST_DEVICE void atomic_add(T* target, T value) {
     auto* bits = reinterpret_cast<unsigned short*>(&target->bits);
     unsigned short expected = *bits;
     unsigned short seen;
-    while ((seen = atomicCAS(bits, expected,
-                             narrow<T>(widen(T{expected}) + widen(value)).bits)) != expected) {
+    while ((seen = atomicCAS(bits, expected, narrow<T>(widen(T{expected}) + widen(value)).bits)) != expected) {
       expected = seen;
     }
 #else
@@ -53,8 +52,7 @@ LACEWING_HOST_DEVICE inline void atomic_min(std::int64_t* target, std::int64_t v
 #else
   std::atomic_ref<std::int64_t> current(*target);
   std::int64_t expected = current.load(std::memory_order_relaxed);
-  while (value < expected &&
-         !current.compare_exchange_weak(expected, value, std::memory_order_relaxed)) {
+  while (value < expected && !current.compare_exchange_weak(expected, value, std::memory_order_relaxed)) {
   }
 #endif
 }

@@ -28,8 +28,7 @@ inline constexpr std::int64_t default_grain = 2048;
 /// Calls f(tag, i) for i in [0, count), in parallel chunks of at least `grain`.
 template <typename Tag, typename F>
   requires tag_match<Tag, Device::cpu>
-void for_each(Tag t, const CpuExecutor& executor, std::int64_t count, F&& f,
-              std::int64_t grain = default_grain) {
+void for_each(Tag t, const CpuExecutor& executor, std::int64_t count, F&& f, std::int64_t grain = default_grain) {
   executor.parallel_for(0, count, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       f(t, i);
@@ -59,8 +58,8 @@ std::int64_t volume(const std::array<std::int64_t, Rank>& extents) {
   std::int64_t total = 1;
   for (std::size_t d = 0; d < Rank; ++d) {
     if (__builtin_mul_overflow(total, extents[d], &total)) {
-      throw std::overflow_error("[lacewing.for_each_nd] the product of the extents up to dim " +
-                                std::to_string(d) + " exceeds 2^63 - 1");
+      throw std::overflow_error("[lacewing.for_each_nd] the product of the extents up to dim " + std::to_string(d) +
+                                " exceeds 2^63 - 1");
     }
   }
   return total;
@@ -68,8 +67,8 @@ std::int64_t volume(const std::array<std::int64_t, Rank>& extents) {
 
 /// Row-major position -> index. Offset is the integer type that divides: 32 bits are much faster.
 template <typename Offset, std::size_t Rank>
-LACEWING_HOST_DEVICE std::array<std::int64_t, Rank> unravel(
-    std::int64_t position, const std::array<std::int64_t, Rank>& extents) {
+LACEWING_HOST_DEVICE std::array<std::int64_t, Rank> unravel(std::int64_t position,
+                                                            const std::array<std::int64_t, Rank>& extents) {
   std::array<std::int64_t, Rank> index{};
   auto rest = static_cast<Offset>(position);
   for (int d = static_cast<int>(Rank) - 1; d > 0; --d) {
@@ -83,8 +82,7 @@ LACEWING_HOST_DEVICE std::array<std::int64_t, Rank> unravel(
 
 /// Calls f(t, index) for the row-major positions [begin, end), dividing once and then counting up.
 template <typename Tag, std::size_t Rank, typename F>
-void for_range_nd(Tag t, const std::array<std::int64_t, Rank>& extents, std::int64_t begin,
-                  std::int64_t end, F& f) {
+void for_range_nd(Tag t, const std::array<std::int64_t, Rank>& extents, std::int64_t begin, std::int64_t end, F& f) {
   auto index = unravel<std::int64_t>(begin, extents);
   for (std::int64_t i = begin; i < end; ++i) {
     f(t, std::as_const(index));
@@ -100,11 +98,10 @@ void for_range_nd(Tag t, const std::array<std::int64_t, Rank>& extents, std::int
 /// Calls f(tag, index) for every index of a box, index being a std::array of Rank entries.
 template <std::size_t Rank, typename Tag, typename F>
   requires(Rank > 0 && tag_match<Tag, Device::cpu>)
-void for_each_nd(Tag t, const CpuExecutor& executor, const std::array<std::int64_t, Rank>& extents,
-                 F&& f, std::int64_t grain = default_grain) {
-  executor.parallel_for(0, detail::volume(extents), grain, [&](std::int64_t begin, std::int64_t end) {
-    detail::for_range_nd(t, extents, begin, end, f);
-  });
+void for_each_nd(Tag t, const CpuExecutor& executor, const std::array<std::int64_t, Rank>& extents, F&& f,
+                 std::int64_t grain = default_grain) {
+  executor.parallel_for(0, detail::volume(extents), grain,
+                        [&](std::int64_t begin, std::int64_t end) { detail::for_range_nd(t, extents, begin, end, f); });
 }
 
 /// The serial oracle: row-major order on the calling thread; the executor is not used.
@@ -129,8 +126,7 @@ inline constexpr std::int64_t max_blocks = 65536;
 template <typename Tag, typename F>
 __global__ void __launch_bounds__(block_threads) for_each_kernel(Tag t, std::int64_t count, F f) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * block_threads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x;
-       i < count; i += step) {
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * block_threads + threadIdx.x; i < count; i += step) {
     f(t, i);
   }
 }
@@ -157,8 +153,7 @@ inline void check_cuda(cudaError_t status, const char* op) {
 /// One grid-stride launch on the executor's stream; returns before it has run. `grain` is not used.
 template <typename Tag, typename F>
   requires tag_match<Tag, Device::cuda>
-void for_each(Tag t, const CudaExecutor& executor, std::int64_t count, F f,
-              std::int64_t = default_grain) {
+void for_each(Tag t, const CudaExecutor& executor, std::int64_t count, F f, std::int64_t = default_grain) {
   if (count <= 0) {
     return;
   }
@@ -172,8 +167,8 @@ void for_each(Tag t, const CudaExecutor& executor, std::int64_t count, F f,
 /// One grid-stride launch over the row-major positions of the box; the last dimension is the fastest.
 template <std::size_t Rank, typename Tag, typename F>
   requires(Rank > 0 && tag_match<Tag, Device::cuda>)
-void for_each_nd(Tag t, const CudaExecutor& executor, const std::array<std::int64_t, Rank>& extents,
-                 F f, std::int64_t = default_grain) {
+void for_each_nd(Tag t, const CudaExecutor& executor, const std::array<std::int64_t, Rank>& extents, F f,
+                 std::int64_t = default_grain) {
   const std::int64_t total = detail::volume(extents);
   if (total <= std::numeric_limits<std::uint32_t>::max()) {
     for_each(t, executor, total, detail::UnravelThenCall<std::uint32_t, Rank, F>{extents, f});

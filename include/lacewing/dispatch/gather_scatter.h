@@ -42,8 +42,7 @@ concept row_operands =
       idx[0];
     } && tag_match<Tag, Src::device> && std::is_same_v<Executor, executor_t<Src::device>> &&
     Src::device == Dst::device && Src::device == Idx::device && Src::scalar == Dst::scalar &&
-    detail::scalar_agrees<Tag, Src::scalar>() &&
-    (Idx::scalar == ScalarType::i32 || Idx::scalar == ScalarType::i64);
+    detail::scalar_agrees<Tag, Src::scalar>() && (Idx::scalar == ScalarType::i32 || Idx::scalar == ScalarType::i64);
 
 /// The order 0, 1, 2, ...: source row k belongs to index k.
 struct identity_order {
@@ -73,14 +72,12 @@ struct ColumnBlocks {
 };
 
 template <Device Dev, typename Tag, typename F>
-void for_each_row_block(Tag t, const executor_t<Dev>& executor, std::int64_t rows, std::int64_t cols,
-                        F f) {
+void for_each_row_block(Tag t, const executor_t<Dev>& executor, std::int64_t rows, std::int64_t cols, F f) {
   constexpr std::int64_t width = columns_per_item<Dev>;
   const std::int64_t blocks = cols <= 0 ? 0 : (cols - 1) / width + 1;
   const std::int64_t entries = std::clamp<std::int64_t>(cols, 1, width);
   const std::int64_t grain = std::max<std::int64_t>(1, entries_per_thread / entries);
-  for_each_nd<2>(t, executor, std::array<std::int64_t, 2>{rows, blocks},
-                 ColumnBlocks<Dev, F>{cols, f}, grain);
+  for_each_nd<2>(t, executor, std::array<std::int64_t, 2>{rows, blocks}, ColumnBlocks<Dev, F>{cols, f}, grain);
 }
 
 template <typename Src, typename Dst, typename Idx>
@@ -156,9 +153,8 @@ struct AddRun {
 
 inline void check_rows(const char* op, const char* matrix, std::int64_t rows, std::int64_t count) {
   if (rows != count) {
-    throw std::invalid_argument("[lacewing." + std::string(op) + "] " + matrix + " has " +
-                                std::to_string(rows) + " rows, but there are " +
-                                std::to_string(count) + " indices");
+    throw std::invalid_argument("[lacewing." + std::string(op) + "] " + matrix + " has " + std::to_string(rows) +
+                                " rows, but there are " + std::to_string(count) + " indices");
   }
 }
 
@@ -197,17 +193,14 @@ void scatter_add(Tag t, const Executor& executor, Src src, Dst dst, Idx idx) {
 /// dst(idx[k], c) += sum of src(order[j], c) over the run of equal indices that starts at k, for
 /// non-decreasing idx. One accumulator per entry, in the order of the run, rounded once: deterministic.
 /// `order` is a vector view (idx sorted apart from src) or identity_order (src rows lie sorted too).
-template <typename Tag, typename Executor, typename Src, typename Dst, typename Idx,
-          typename Order = identity_order>
+template <typename Tag, typename Executor, typename Src, typename Dst, typename Idx, typename Order = identity_order>
   requires row_operands<Tag, Executor, Src, Dst, Idx>
-void scatter_add_sorted(Tag t, const Executor& executor, Src src, Dst dst, Idx idx,
-                        Order order = {}) {
+void scatter_add_sorted(Tag t, const Executor& executor, Src src, Dst dst, Idx idx, Order order = {}) {
   detail::check_rows("scatter_add_sorted", "src", src.rows, idx.count);
   detail::check_cols("scatter_add_sorted", src.cols, dst.cols);
   debug_check_indices("scatter_add_sorted", executor, idx, dst.rows, IndexRule::sorted);
-  detail::for_each_row_block<Src::device>(
-      t, executor, idx.count, src.cols,
-      detail::AddRun<Src, Dst, Idx, Order>{src, dst, idx, order});
+  detail::for_each_row_block<Src::device>(t, executor, idx.count, src.cols,
+                                          detail::AddRun<Src, Dst, Idx, Order>{src, dst, idx, order});
 }
 
 /// dst(idx[k], c) += src(k, c) by atomic additions, duplicates allowed. Not deterministic for floating

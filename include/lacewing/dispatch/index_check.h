@@ -15,11 +15,8 @@ namespace lacewing::dispatch {
 enum class IndexRule { in_range, distinct, sorted };
 
 /// Throws std::invalid_argument with the first index in [0, count) that breaks the rule.
-inline void check_indices(const char* op, const std::vector<std::int64_t>& indices, std::int64_t rows,
-                          IndexRule rule) {
-  const auto entry = [&](std::size_t k) {
-    return "index[" + std::to_string(k) + "] = " + std::to_string(indices[k]);
-  };
+inline void check_indices(const char* op, const std::vector<std::int64_t>& indices, std::int64_t rows, IndexRule rule) {
+  const auto entry = [&](std::size_t k) { return "index[" + std::to_string(k) + "] = " + std::to_string(indices[k]); };
   const auto fail = [&](const std::string& what) {
     throw std::invalid_argument("[lacewing." + std::string(op) + "] " + what);
   };
@@ -78,8 +75,7 @@ std::vector<std::int64_t> indices_on_host(const CudaExecutor& executor, Idx idx)
   std::int64_t* dense = nullptr;
   check_cuda(cudaMallocAsync(&dense, bytes, stream), "index_check");
   for_each(tag<Device::cuda>{}, executor, idx.count, CopyIndex<Idx>{idx, dense});
-  const cudaError_t copied =
-      cudaMemcpyAsync(host.data(), dense, bytes, cudaMemcpyDeviceToHost, stream);
+  const cudaError_t copied = cudaMemcpyAsync(host.data(), dense, bytes, cudaMemcpyDeviceToHost, stream);
   check_cuda(cudaFreeAsync(dense, stream), "index_check");
   check_cuda(copied, "index_check");
   check_cuda(cudaStreamSynchronize(stream), "index_check");

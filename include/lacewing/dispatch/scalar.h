@@ -56,8 +56,7 @@ struct Half {
 #if defined(__CUDA_ARCH__)
     std::uint16_t result;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result) : "f"(value));
-    return {(word & 0x7fffffffu) > 0x7f800000u ? static_cast<std::uint16_t>(sign | 0x7e00u)
-                                               : result};
+    return {(word & 0x7fffffffu) > 0x7f800000u ? static_cast<std::uint16_t>(sign | 0x7e00u) : result};
 #else
     // Branch-free, so that loops vectorise. Scaling up and down by powers of two saturates to infinity;
     // adding a power of two chosen by the exponent then lets the float adder do the rounding.
@@ -87,8 +86,7 @@ struct Half {
     const float normal = __builtin_bit_cast(float, (shifted >> 4) + (0xe0u << 23)) * 0x1p-112f;
     // Subnormal numbers: the mantissa under the exponent of 0.5, minus 0.5.
     const float subnormal = __builtin_bit_cast(float, (shifted >> 17) | (126u << 23)) - 0.5f;
-    const auto magnitude =
-        __builtin_bit_cast(std::uint32_t, shifted < (1u << 27) ? subnormal : normal);
+    const auto magnitude = __builtin_bit_cast(std::uint32_t, shifted < (1u << 27) ? subnormal : normal);
     return __builtin_bit_cast(float, sign | magnitude);
 #endif
   }
@@ -132,23 +130,15 @@ struct alignas(2 * sizeof(T)) Complex {
     return *this;
   }
 
-  LACEWING_HOST_DEVICE friend constexpr Complex operator+(Complex a, Complex b) {
-    return {a.re + b.re, a.im + b.im};
-  }
-  LACEWING_HOST_DEVICE friend constexpr Complex operator-(Complex a, Complex b) {
-    return {a.re - b.re, a.im - b.im};
-  }
+  LACEWING_HOST_DEVICE friend constexpr Complex operator+(Complex a, Complex b) { return {a.re + b.re, a.im + b.im}; }
+  LACEWING_HOST_DEVICE friend constexpr Complex operator-(Complex a, Complex b) { return {a.re - b.re, a.im - b.im}; }
   LACEWING_HOST_DEVICE friend constexpr Complex operator-(Complex a) { return {-a.re, -a.im}; }
   LACEWING_HOST_DEVICE friend constexpr Complex operator*(Complex a, Complex b) {
     return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
   }
-  LACEWING_HOST_DEVICE friend constexpr Complex operator*(T a, Complex b) {
-    return {a * b.re, a * b.im};
-  }
+  LACEWING_HOST_DEVICE friend constexpr Complex operator*(T a, Complex b) { return {a * b.re, a * b.im}; }
   LACEWING_HOST_DEVICE friend constexpr Complex operator*(Complex a, T b) { return b * a; }
-  LACEWING_HOST_DEVICE friend constexpr bool operator==(Complex a, Complex b) {
-    return a.re == b.re && a.im == b.im;
-  }
+  LACEWING_HOST_DEVICE friend constexpr bool operator==(Complex a, Complex b) { return a.re == b.re && a.im == b.im; }
 };
 
 template <typename T>
@@ -175,17 +165,28 @@ struct Identity {
 
 template <ScalarType S>
 struct ScalarOf;
-template <> struct ScalarOf<ScalarType::u8> : Identity<std::uint8_t> {};
-template <> struct ScalarOf<ScalarType::i8> : Identity<std::int8_t> {};
-template <> struct ScalarOf<ScalarType::i16> : Identity<std::int16_t> {};
-template <> struct ScalarOf<ScalarType::i32> : Identity<std::int32_t> {};
-template <> struct ScalarOf<ScalarType::i64> : Identity<std::int64_t> {};
-template <> struct ScalarOf<ScalarType::f16> : Identity<Half> {};
-template <> struct ScalarOf<ScalarType::bf16> : Identity<BFloat16> {};
-template <> struct ScalarOf<ScalarType::f32> : Identity<float> {};
-template <> struct ScalarOf<ScalarType::f64> : Identity<double> {};
-template <> struct ScalarOf<ScalarType::c64> : Identity<Complex<float>> {};
-template <> struct ScalarOf<ScalarType::c128> : Identity<Complex<double>> {};
+template <>
+struct ScalarOf<ScalarType::u8> : Identity<std::uint8_t> {};
+template <>
+struct ScalarOf<ScalarType::i8> : Identity<std::int8_t> {};
+template <>
+struct ScalarOf<ScalarType::i16> : Identity<std::int16_t> {};
+template <>
+struct ScalarOf<ScalarType::i32> : Identity<std::int32_t> {};
+template <>
+struct ScalarOf<ScalarType::i64> : Identity<std::int64_t> {};
+template <>
+struct ScalarOf<ScalarType::f16> : Identity<Half> {};
+template <>
+struct ScalarOf<ScalarType::bf16> : Identity<BFloat16> {};
+template <>
+struct ScalarOf<ScalarType::f32> : Identity<float> {};
+template <>
+struct ScalarOf<ScalarType::f64> : Identity<double> {};
+template <>
+struct ScalarOf<ScalarType::c64> : Identity<Complex<float>> {};
+template <>
+struct ScalarOf<ScalarType::c128> : Identity<Complex<double>> {};
 
 }  // namespace detail
 

@@ -144,9 +144,7 @@ class dispatch_table<R(Args...), points<Tags...>> {
 
  private:
   template <typename Op, typename Tag>
-  static constexpr function entry = [](Args... args) -> R {
-    return Op{}(Tag{}, std::forward<Args>(args)...);
-  };
+  static constexpr function entry = [](Args... args) -> R { return Op{}(Tag{}, std::forward<Args>(args)...); };
 
   template <typename Tag, typename... Values>
   static constexpr bool matches(Values... values) {
@@ -158,8 +156,8 @@ class dispatch_table<R(Args...), points<Tags...>> {
   std::string uncovered(Values... values) const {
     std::string asked;
     ((asked += (asked.empty() ? "" : ", ") + std::string(axis_name(values)) + " " + name(values)), ...);
-    return "[lacewing." + std::string(op_name_) + "] no kernel for " + asked + "; covered: " +
-           detail::coverage_text({detail::value_names(Tags{})...});
+    return "[lacewing." + std::string(op_name_) + "] no kernel for " + asked +
+           "; covered: " + detail::coverage_text({detail::value_names(Tags{})...});
   }
 
   const char* op_name_;

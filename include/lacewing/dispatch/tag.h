@@ -31,9 +31,7 @@ template <IndexType I>
 using index_t = std::conditional_t<I == IndexType::i32, std::int32_t, std::int64_t>;
 
 /// An index type as a scalar type, for views over indices.
-constexpr ScalarType scalar_type(IndexType type) {
-  return type == IndexType::i32 ? ScalarType::i32 : ScalarType::i64;
-}
+constexpr ScalarType scalar_type(IndexType type) { return type == IndexType::i32 ? ScalarType::i32 : ScalarType::i64; }
 
 /// What an axis of a dispatch table is called in error messages.
 constexpr const char* axis_name(Device) { return "device"; }

@@ -104,16 +104,16 @@ void check_operand(const char* op, const char* argument, const at::Tensor& tenso
 template <Device Dev, ScalarType S>
 matrix_const_view<Dev, S> const_matrix(const char* op, const char* argument, const at::Tensor& tensor) {
   detail::check_operand<Dev, S>(op, argument, tensor, 2);
-  return {static_cast<const scalar_t<S>*>(tensor.const_data_ptr()), tensor.size(0), tensor.size(1),
-          tensor.stride(0), tensor.stride(1)};
+  return {static_cast<const scalar_t<S>*>(tensor.const_data_ptr()), tensor.size(0), tensor.size(1), tensor.stride(0),
+          tensor.stride(1)};
 }
 
 /// As const_matrix, to write to; the tensor must not overlap itself.
 template <Device Dev, ScalarType S>
 matrix_mutable_view<Dev, S> mutable_matrix(const char* op, const char* argument, const at::Tensor& tensor) {
   detail::check_operand<Dev, S>(op, argument, tensor, 2);
-  return {static_cast<scalar_t<S>*>(tensor.mutable_data_ptr()), tensor.size(0), tensor.size(1),
-          tensor.stride(0), tensor.stride(1)};
+  return {static_cast<scalar_t<S>*>(tensor.mutable_data_ptr()), tensor.size(0), tensor.size(1), tensor.stride(0),
+          tensor.stride(1)};
 }
 
 /// A (count,) tensor as a view; as const_matrix otherwise. A column of a (count, 2) tensor of pairs, say
@@ -141,8 +141,7 @@ void for_each(Tag t, std::int64_t count, F&& f, std::int64_t grain = default_gra
 /// for_each_nd on torch's own threads.
 template <std::size_t Rank, typename Tag, typename F>
   requires(tag_match<Tag, Device::cpu> || tag_match<Tag, Device::reference>)
-void for_each_nd(Tag t, const std::array<std::int64_t, Rank>& extents, F&& f,
-                 std::int64_t grain = default_grain) {
+void for_each_nd(Tag t, const std::array<std::int64_t, Rank>& extents, F&& f, std::int64_t grain = default_grain) {
   for_each_nd<Rank>(t, torch_executor(), extents, std::forward<F>(f), grain);
 }
 

@@ -108,13 +108,13 @@ class FoldedRows {
   }
 
   template <int Rows, int Vectors, bool Whole>
-  void outer_tile(const Acc* const* xs, const Acc* const* ys, int runs, std::int64_t a, std::int64_t b, int count, Acc* z,
-                  bool first_chunk) {
+  void outer_tile(const Acc* const* xs, const Acc* const* ys, int runs, std::int64_t a, std::int64_t b, int count,
+                  Acc* z, bool first_chunk) {
     Vec acc[Rows][Vectors];
     for (int i = 0; i < Rows; ++i) {
       for (int v = 0; v < Vectors; ++v) {
-        acc[i][v] = first_chunk ? Lane::zero()
-                                : load_vec<Whole>(z + (a + i) * args_.extent_b + b + v * Lane::lanes, count);
+        acc[i][v] =
+            first_chunk ? Lane::zero() : load_vec<Whole>(z + (a + i) * args_.extent_b + b + v * Lane::lanes, count);
       }
     }
     for (int r = 0; r < runs; ++r) {
@@ -152,8 +152,8 @@ class FoldedRows {
           const std::int64_t row = row_of(terms_.by_index2[i], folds == 0 ? 0 : rows[folds - 1]);
           const std::int64_t end = terms_.end(row);
           Acc* const folded = folds_ + folds * args_.extent_a;
-          for (bool first = true; i < terms && terms_.by_index2[i] < end &&
-                                  terms_.second(terms_.by_index2[i]) == matrix;
+          for (bool first = true;
+               i < terms && terms_.by_index2[i] < end && terms_.second(terms_.by_index2[i]) == matrix;
                ++i, first = false) {
             const std::int64_t term = terms_.by_index2[i];
             fold(scale_of(term), x_.block(n, terms_.first(term)), folded, args_.extent_a, first);

@@ -49,8 +49,8 @@ struct Runner {
     const bool batches = ProductRows<T, Index>(args, schedule, scratch).batches();
     const std::int64_t group = batches ? kBatchRows : 1;
     const std::int64_t groups = (args.batch + group - 1) / group;
-    const std::int64_t shares = std::clamp<std::int64_t>(kTasks / std::max<std::int64_t>(groups, 1), 1,
-                                                         std::max<std::int64_t>(terms.rows, 1));
+    const std::int64_t shares =
+        std::clamp<std::int64_t>(kTasks / std::max<std::int64_t>(groups, 1), 1, std::max<std::int64_t>(terms.rows, 1));
     deal(executor, groups * shares, schedule.work, [&](std::int64_t worker, std::int64_t begin, std::int64_t end) {
       ProductRows<T, Index> rows(args, schedule, scratch + worker * schedule.scratch);
       for (std::int64_t task = begin; task < end; ++task) {
@@ -81,8 +81,7 @@ struct Runner {
         const std::int64_t part = task / shares;
         const std::int64_t row_end = row_boundary(terms, task % shares + 1, shares);
         for (std::int64_t row = row_boundary(terms, task % shares, shares); row < row_end; ++row) {
-          Acc* const sink =
-              parts == 1 ? nullptr : partial + (part * terms.rows + row) * schedule.row_elements;
+          Acc* const sink = parts == 1 ? nullptr : partial + (part * terms.rows + row) * schedule.row_elements;
           rows.run(args.batch * part / parts, args.batch * (part + 1) / parts, row, {row_target(0, row), sink});
         }
       }
@@ -112,7 +111,8 @@ struct Runner {
 };
 
 template <typename T, typename Index>
-void scale_grad_typed(const ScaleGradArgs& grad, const Schedule& schedule, const CpuExecutor& executor, void* workspace) {
+void scale_grad_typed(const ScaleGradArgs& grad, const Schedule& schedule, const CpuExecutor& executor,
+                      void* workspace) {
   using Acc = accumulate_t<T>;
   const ProductArgs& args = grad.product;
   const TermsView<Index> terms(args.terms);

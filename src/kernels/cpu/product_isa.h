@@ -3,9 +3,9 @@
 
 #include "kernels/cpu/schedule.h"
 
-#define LACEWING_DECLARE_LEVEL(isa)                                                                                  \
-  namespace lacewing::kernels::cpu::isa {                                                                            \
-  void product(const ProductArgs& args, const Schedule& schedule, const CpuExecutor& executor, void* workspace);     \
+#define LACEWING_DECLARE_LEVEL(isa)                                                                                   \
+  namespace lacewing::kernels::cpu::isa {                                                                             \
+  void product(const ProductArgs& args, const Schedule& schedule, const CpuExecutor& executor, void* workspace);      \
   void scale_grad(const ScaleGradArgs& args, const Schedule& schedule, const CpuExecutor& executor, void* workspace); \
   }
 

@@ -55,8 +55,8 @@ inline SourcePlan plan_vector(const ProductArgs& args, const Operand& operand, s
   if (operand.data == nullptr || (!is_narrow(args.type) && !operand.conjugate && (stride == 1 || extent <= 1))) {
     return plan;
   }
-  const bool all = reuse && args.terms.terms >= operand.rows &&
-                   operand.rows * extent * accumulate_size(args.type) <= kPackAllBytes;
+  const bool all =
+      reuse && args.terms.terms >= operand.rows && operand.rows * extent * accumulate_size(args.type) <= kPackAllBytes;
   plan.access = all ? Access::pack_all : Access::pack_term;
   plan.scratch = all ? operand.rows * extent : extent;
   return plan;
@@ -75,8 +75,8 @@ inline SourcePlan plan_matrix(const ProductArgs& args, const Operand& operand, b
     }
   }
   const std::int64_t block = args.extent_a * args.extent_b;
-  const bool all = reuse && args.terms.terms >= operand.rows &&
-                   operand.rows * block * accumulate_size(args.type) <= kPackAllBytes;
+  const bool all =
+      reuse && args.terms.terms >= operand.rows && operand.rows * block * accumulate_size(args.type) <= kPackAllBytes;
   plan.access = all ? Access::pack_all : Access::pack_term;
   plan.scratch = all ? operand.rows * block : block;
   return plan;
@@ -87,12 +87,12 @@ inline constexpr std::int64_t kFolds = 64;
 
 /// Everything about a call that is settled before it runs.
 struct Schedule {
-  SourcePlan x, y, z;              ///< z only for the gradient of scale
-  bool folds = false;              ///< terms that share a row of an operand are added up before they meet it
-  std::int64_t scratch = 0;        ///< elements for each thread
-  std::int64_t parts = 1;          ///< parts of n whose sums are added at the end, in order
-  std::int64_t row_elements = 1;   ///< elements of z for each row
-  std::int64_t work = 0;           ///< multiply-adds
+  SourcePlan x, y, z;             ///< z only for the gradient of scale
+  bool folds = false;             ///< terms that share a row of an operand are added up before they meet it
+  std::int64_t scratch = 0;       ///< elements for each thread
+  std::int64_t parts = 1;         ///< parts of n whose sums are added at the end, in order
+  std::int64_t row_elements = 1;  ///< elements of z for each row
+  std::int64_t work = 0;          ///< multiply-adds
 
   std::int64_t workspace(const ProductArgs& args, int threads) const {
     const std::int64_t partial = parts > 1 ? parts * args.terms.rows * row_elements : 0;
@@ -133,8 +133,7 @@ inline bool should_fold(const ProductArgs& args) {
 /// cannot hold them itself.
 inline std::int64_t fold_scratch(const ProductArgs& args) {
   if (args.pattern == Pattern::outer) {
-    return kFolds * std::max(args.extent_a, args.extent_b) +
-           (is_narrow(args.type) ? args.extent_a * args.extent_b : 0);
+    return kFolds * std::max(args.extent_a, args.extent_b) + (is_narrow(args.type) ? args.extent_a * args.extent_b : 0);
   }
   return kFolds * args.extent_a + args.terms.rows * args.extent_b;
 }
@@ -152,9 +151,7 @@ inline Schedule schedule_product(const ProductArgs& args) {
       plan.y = plan_vector(args, args.y, args.extent_b, args.y.stride_b, reuse);
       plan.row_elements = args.extent_a * args.extent_b;
       break;
-    case Pattern::inner:
-      plan.y = plan_vector(args, args.y, args.extent_a, args.y.stride_a, reuse);
-      break;
+    case Pattern::inner: plan.y = plan_vector(args, args.y, args.extent_a, args.y.stride_a, reuse); break;
     case Pattern::vecmat:
       plan.y = plan_matrix(args, args.y, reuse);
       plan.row_elements = args.extent_b;
@@ -210,8 +207,8 @@ std::int64_t row_boundary(const TermsView<Index>& terms, std::int64_t share, std
     return terms.rows * share / shares;
   }
   const std::int64_t total = terms.begin(terms.rows) - terms.begin(0) + terms.rows;
-  const std::int64_t wanted = static_cast<std::int64_t>(static_cast<double>(total) * static_cast<double>(share) /
-                                                        static_cast<double>(shares));
+  const std::int64_t wanted =
+      static_cast<std::int64_t>(static_cast<double>(total) * static_cast<double>(share) / static_cast<double>(shares));
   std::int64_t low = 0;
   std::int64_t high = terms.rows;
   while (low < high) {

@@ -122,7 +122,8 @@ LACEWING_INLINE void store_vec(A* p, typename Simd<A>::Vec v, int count) {
 template <typename A, int Half>
 LACEWING_INLINE void transpose_square(typename Simd<A>::Vec (&v)[Simd<A>::lanes]) {
   constexpr int lanes = Simd<A>::lanes;
-  typedef std::conditional_t<sizeof(A) == 4, std::int32_t, std::int64_t> Mask __attribute__((vector_size(kVectorBytes)));
+  typedef std::conditional_t<sizeof(A) == 4, std::int32_t, std::int64_t> Mask
+      __attribute__((vector_size(kVectorBytes)));
   Mask low{};
   Mask high{};
   for (int i = 0; i < lanes; ++i) {
@@ -144,10 +145,11 @@ LACEWING_INLINE void transpose_square(typename Simd<A>::Vec (&v)[Simd<A>::lanes]
   }
 }
 
-/// A block of `rows` x `columns` at `from`, unit-stride in its rows (element (r, c) at from[r + c * stride]), written row
-/// by row to `to`.
+/// A block of `rows` x `columns` at `from`, unit-stride in its rows (element (r, c) at from[r + c * stride]), written
+/// row by row to `to`.
 template <typename A>
-LACEWING_INLINE void transpose_block(const A* from, std::int64_t stride, A* to, std::int64_t rows, std::int64_t columns) {
+LACEWING_INLINE void transpose_block(const A* from, std::int64_t stride, A* to, std::int64_t rows,
+                                     std::int64_t columns) {
   std::int64_t r = 0;
   if constexpr (Simd<A>::lanes > 1) {
     constexpr int lanes = Simd<A>::lanes;

@@ -14,11 +14,7 @@ class Source {
   /// For a vector, `row_stride` is unused and `column_stride` is its stride; for a matrix they are those of a and b.
   Source(const Operand& operand, const SourcePlan& plan, std::int64_t row_stride, std::int64_t column_stride,
          Acc* scratch)
-      : operand_(operand),
-        plan_(plan),
-        row_stride_(row_stride),
-        column_stride_(column_stride),
-        scratch_(scratch) {}
+      : operand_(operand), plan_(plan), row_stride_(row_stride), column_stride_(column_stride), scratch_(scratch) {}
 
   /// Must be called when n changes, where n is the outer loop.
   void start(std::int64_t n) {

@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
 /// Where entries of scale repeat: each adds its terms in order.
 template <typename T, typename Index>
 __global__ void __launch_bounds__(kThreads) add_repeated_kernel(const accumulate_t<T>* by_term, const Index* segments,
-                                                               const Index* terms, std::int64_t entries, T* out) {
+                                                                const Index* terms, std::int64_t entries, T* out) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < entries; e += step) {
     accumulate_t<T> sum{};

@@ -14,11 +14,10 @@ namespace rows_detail {
 using namespace dispatch;
 
 template <Device Dev>
-using row_points =
-    product<axis<Dev>,
-            axis<ScalarType::f16, ScalarType::bf16, ScalarType::f32, ScalarType::f64, ScalarType::c64,
-                 ScalarType::c128, ScalarType::i32, ScalarType::i64>,
-            axis<IndexType::i32, IndexType::i64>>;
+using row_points = product<axis<Dev>,
+                           axis<ScalarType::f16, ScalarType::bf16, ScalarType::f32, ScalarType::f64, ScalarType::c64,
+                                ScalarType::c128, ScalarType::i32, ScalarType::i64>,
+                           axis<IndexType::i32, IndexType::i64>>;
 
 template <Device Dev>
 using index_points = product<axis<Dev>, axis<IndexType::i32, IndexType::i64>>;
@@ -39,8 +38,8 @@ struct Views {
   }
   static auto destination(const RowsArg& arg) {
     constexpr ScalarType type = Tag::template get<ScalarType>;
-    return matrix_mutable_view<device, type>{static_cast<scalar_t<type>*>(arg.data), arg.rows, arg.cols,
-                                             arg.row_stride, arg.col_stride};
+    return matrix_mutable_view<device, type>{static_cast<scalar_t<type>*>(arg.data), arg.rows, arg.cols, arg.row_stride,
+                                             arg.col_stride};
   }
 };
 
@@ -56,8 +55,7 @@ struct ScatterAdd {
   template <typename Tag, typename Executor>
   void operator()(Tag t, const Executor& executor, const RowsArg& src, const RowsArg& dst,
                   const IndexArg& index) const {
-    dispatch::scatter_add(t, executor, Views<Tag>::source(src), Views<Tag>::destination(dst),
-                          Views<Tag>::index(index));
+    dispatch::scatter_add(t, executor, Views<Tag>::source(src), Views<Tag>::destination(dst), Views<Tag>::index(index));
   }
 };
 
@@ -169,8 +167,8 @@ struct TabledRowKernels {
 
   static void scatter_add_atomic(const Executor& executor, const RowsArg& src, const RowsArg& dst,
                                  const IndexArg& index) {
-    static constexpr dispatch::dispatch_table<typename Kernels::Move, RowPoints> table(
-        "scatter_add_rows", rows_detail::ScatterAddAtomic{});
+    static constexpr dispatch::dispatch_table<typename Kernels::Move, RowPoints> table("scatter_add_rows",
+                                                                                       rows_detail::ScatterAddAtomic{});
     table.select(Dev, src.type, index.type)(executor, src, dst, index);
   }
 
@@ -181,8 +179,7 @@ struct TabledRowKernels {
     table.select(Dev, index.type)(executor, index, rows, first);
   }
 
-  static void first_repeat(const Executor& executor, const IndexArg& index, std::int64_t* owner,
-                           std::int64_t* first) {
+  static void first_repeat(const Executor& executor, const IndexArg& index, std::int64_t* owner, std::int64_t* first) {
     static constexpr dispatch::dispatch_table<typename Kernels::FindRepeat, IndexPoints> table(
         "first_repeat", rows_detail::FirstRepeat{});
     table.select(Dev, index.type)(executor, index, owner, first);

@@ -72,15 +72,13 @@ void scale_grad_typed(const ScaleGradArgs& grad) {
 }  // namespace
 
 void product(const ProductArgs& args) {
-  visit_types(args.type, args.terms.wide, [&](auto scalar, auto index) {
-    product_typed<decltype(scalar), decltype(index)>(args);
-  });
+  visit_types(args.type, args.terms.wide,
+              [&](auto scalar, auto index) { product_typed<decltype(scalar), decltype(index)>(args); });
 }
 
 void scale_grad(const ScaleGradArgs& args) {
-  visit_types(args.product.type, args.product.terms.wide, [&](auto scalar, auto index) {
-    scale_grad_typed<decltype(scalar), decltype(index)>(args);
-  });
+  visit_types(args.product.type, args.product.terms.wide,
+              [&](auto scalar, auto index) { scale_grad_typed<decltype(scalar), decltype(index)>(args); });
 }
 
 }  // namespace lacewing::kernels::reference

@@ -1,9 +1,9 @@
 // The oracle: serial, one entry at a time, straight from the formulas in rows.h.
+#include "kernels/dispatch/rows.h"
+
 #include <vector>
 
 #include <lacewing/dispatch/table.h>
-
-#include "kernels/dispatch/rows.h"
 
 namespace lacewing::kernels {
 namespace {
@@ -40,8 +40,7 @@ struct Gather {
 /// All terms that meet in an entry of dst, in the order of k, rounded once; a null order is the identity.
 struct ScatterAdd {
   template <typename Tag>
-  void operator()(Tag, const RowsArg& src, const RowsArg& dst, const IndexArg& index,
-                  const std::int64_t* order) const {
+  void operator()(Tag, const RowsArg& src, const RowsArg& dst, const IndexArg& index, const std::int64_t* order) const {
     using T = scalar_t<Tag::template get<ScalarType>>;
     for (std::int64_t c = 0; c < dst.cols; ++c) {
       std::vector<accumulate_t<T>> sums(static_cast<std::size_t>(dst.rows));

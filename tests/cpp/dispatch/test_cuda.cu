@@ -130,8 +130,7 @@ void compare_conversions() {
   const DeviceArray<std::uint16_t> back(std::vector<std::uint16_t>(65536));
   const DeviceArray<std::uint16_t> rounded(std::vector<std::uint16_t>(65536));
 
-  for_each(cuda, CudaExecutor{nullptr}, 65536,
-           Convert<T>{wide.get(), back.get(), device_probes.get(), rounded.get()});
+  for_each(cuda, CudaExecutor{nullptr}, 65536, Convert<T>{wide.get(), back.get(), device_probes.get(), rounded.get()});
 
   const auto found_wide = wide.host();
   const auto found_back = back.host();
@@ -201,9 +200,9 @@ class CudaRows : public testing::Test {
   std::vector<T> zeros = std::vector<T>(rows * cols, from_int(0));
 };
 
-using Cases = testing::Types<Case<ScalarType::f16>, Case<ScalarType::bf16>, Case<ScalarType::f32>,
-                             Case<ScalarType::f64>, Case<ScalarType::c64>, Case<ScalarType::c128>,
-                             Case<ScalarType::i32>, Case<ScalarType::i64>>;
+using Cases =
+    testing::Types<Case<ScalarType::f16>, Case<ScalarType::bf16>, Case<ScalarType::f32>, Case<ScalarType::f64>,
+                   Case<ScalarType::c64>, Case<ScalarType::c128>, Case<ScalarType::i32>, Case<ScalarType::i64>>;
 TYPED_TEST_SUITE(CudaRows, Cases);
 
 TYPED_TEST(CudaRows, PrimitivesGiveTheReferencesBits) {

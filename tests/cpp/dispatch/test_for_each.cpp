@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+
 #include <gtest/gtest.h>
 
 #include <lacewing/dispatch/torch.h>
@@ -161,13 +162,13 @@ TEST(ForEachNd, ChunksOfAnySizeVisitTheSameIndices) {
 
 TEST(ForEachNd, ChunksMayRunInAnyOrder) {
   // Runs the range in chunks of three, last chunk first.
-  const CpuExecutor backwards{[](std::int64_t begin, std::int64_t end, std::int64_t, CpuExecutor::Chunk chunk,
-                                 void* context) {
-                                for (std::int64_t stop = end; stop > begin; stop -= 3) {
-                                  chunk(context, std::max(begin, stop - 3), stop);
-                                }
-                              },
-                              [] { return 1; }};
+  const CpuExecutor backwards{
+      [](std::int64_t begin, std::int64_t end, std::int64_t, CpuExecutor::Chunk chunk, void* context) {
+        for (std::int64_t stop = end; stop > begin; stop -= 3) {
+          chunk(context, std::max(begin, stop - 3), stop);
+        }
+      },
+      [] { return 1; }};
   const auto fill = [](auto t, const CpuExecutor& executor) {
     std::vector<std::int64_t> out(4 * 5 * 6);
     for_each_nd<3>(t, executor, {4, 5, 6}, [&](auto, const std::array<std::int64_t, 3>& at) {

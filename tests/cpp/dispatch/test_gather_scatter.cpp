@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+
 #include <gtest/gtest.h>
 
 #include <lacewing/dispatch/gather_scatter.h>
@@ -219,9 +220,8 @@ using Points = testing::Types<
     Point<cpu, ScalarType::f16>, Point<cpu, ScalarType::bf16>, Point<cpu, f32>, Point<cpu, ScalarType::f64>,
     Point<cpu, ScalarType::c64>, Point<cpu, ScalarType::c128>, Point<cpu, i32>, Point<cpu, i64>,
     Point<Device::reference, ScalarType::f16>, Point<Device::reference, ScalarType::bf16>,
-    Point<Device::reference, f32>, Point<Device::reference, ScalarType::f64>,
-    Point<Device::reference, ScalarType::c64>, Point<Device::reference, ScalarType::c128>,
-    Point<Device::reference, i32>, Point<Device::reference, i64>>;
+    Point<Device::reference, f32>, Point<Device::reference, ScalarType::f64>, Point<Device::reference, ScalarType::c64>,
+    Point<Device::reference, ScalarType::c128>, Point<Device::reference, i32>, Point<Device::reference, i64>>;
 TYPED_TEST_SUITE(RowPrimitives, Points);
 
 TYPED_TEST(RowPrimitives, GatherEqualsALoop) {
@@ -249,8 +249,8 @@ TYPED_TEST(RowPrimitives, SortedAndAtomicAgreeWithALoop) {
   auto by_runs = this->zeros;
   auto by_atomics = this->zeros;
 
-  scatter_add_sorted(typename TestFixture::Tag{}, torch_executor(), this->source_view(this->count),
-                     this->view(by_runs), this->index_view(sorted), this->index_view(order));
+  scatter_add_sorted(typename TestFixture::Tag{}, torch_executor(), this->source_view(this->count), this->view(by_runs),
+                     this->index_view(sorted), this->index_view(order));
   scatter_add_atomic(typename TestFixture::Tag{}, torch_executor(), this->source_view(this->count),
                      this->view(by_atomics), this->index_view(this->index));
 
@@ -366,10 +366,10 @@ TEST(RowErrors, DebugBuildsCheckThatIndicesAreDistinct) {
   std::vector<float> data(4);
   const std::vector<std::int32_t> index{1, 1};
 
-  EXPECT_THROW(scatter_add(tag<cpu>{}, serial_executor(), matrix_const_view<cpu, f32>{data.data(), 2, 1},
-                           matrix_mutable_view<cpu, f32>{data.data() + 2, 2, 1},
-                           vector_const_view<cpu, i32>{index.data(), 2}),
-               std::invalid_argument);
+  EXPECT_THROW(
+      scatter_add(tag<cpu>{}, serial_executor(), matrix_const_view<cpu, f32>{data.data(), 2, 1},
+                  matrix_mutable_view<cpu, f32>{data.data() + 2, 2, 1}, vector_const_view<cpu, i32>{index.data(), 2}),
+      std::invalid_argument);
 }
 #endif
 

@@ -1,10 +1,10 @@
 // The snippet of docs/dispatch.md compiles, works, and is the one that the guide shows.
-#include "guide_snippet.h"
-
 #include <fstream>
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include "guide_snippet.h"
 
 namespace {
 

@@ -3,9 +3,10 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include <gtest/gtest.h>
 
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/rows.h>

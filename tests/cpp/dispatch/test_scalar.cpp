@@ -9,6 +9,7 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 #include <c10/util/complex.h>
+
 #include <gtest/gtest.h>
 
 #include <lacewing/dispatch/scalar.h>
