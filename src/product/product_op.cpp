@@ -7,7 +7,6 @@
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 
-#include "common/memory.h"
 #include "common/stream.h"
 #include "product/calls.h"
 #include "product/shape.h"
@@ -121,9 +120,6 @@ at::Tensor forward(Kind kind, const at::Tensor& x, const at::Tensor& y, const Op
   const at::Tensor z = at::empty(C10_AS_INTARRAYREF_SLOW(shape.output(traits(kind).z)), x.options().dtype(type));
   if (z.numel() == 0) {
     return z;
-  }
-  if (z.is_cpu()) {
-    prefer_huge_pages(z.mutable_data_ptr(), static_cast<std::int64_t>(z.nbytes()));
   }
   if (shape.batch == 0 || shape.extent_a == 0 || shape.extent_b == 0) {
     return z.zero_();
