@@ -45,11 +45,12 @@ class LACEWING_API SparseProductInfo {
   /// Checks, copies and groups the fields. Throws c10::Error with one sentence.
   explicit SparseProductInfo(const Fields& fields);
 
-  /// Indices in the order of scale (absent ones undefined), grouped by a plan. For builders.
-  SparseProductInfo(std::optional<at::Tensor> scale, at::Tensor index1, at::Tensor index2, InfoPlan plan);
+  /// An info whose terms a plan holds, an entry of scale for each. For builders.
+  SparseProductInfo(std::optional<at::Tensor> scale, InfoPlan plan);
 
-  /// The fields; indices are int32 where they fit, else int64.
-  const Fields& fields() const;
+  /// The fields, read from the plan where a sort has made it; indices are int32 where they fit, else int64.
+  Fields fields() const;
+  const std::optional<at::Tensor>& scale() const;
   const InfoPlan& plan() const;
   at::Device device() const;
 
@@ -110,9 +111,10 @@ class LACEWING_API SparseScaleInfo {
   };
 
   explicit SparseScaleInfo(const Fields& fields);
-  SparseScaleInfo(std::optional<at::Tensor> scale, at::Tensor index, InfoPlan plan);
+  SparseScaleInfo(std::optional<at::Tensor> scale, InfoPlan plan);
 
-  const Fields& fields() const;
+  Fields fields() const;
+  const std::optional<at::Tensor>& scale() const;
   const InfoPlan& plan() const;
   at::Device device() const;
   SparseScaleInfo to(at::Device device) const;

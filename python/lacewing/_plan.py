@@ -89,6 +89,20 @@ class Plan(NamedTuple):
         """The entry of scale of each term, or None where that is the identity."""
         return self._part(_HAS_ORDER)
 
+    def by_entry(self, input: int) -> Tensor | None:
+        """The rows of input 1 or 2 in the order of scale, or None where they are 0, 1, ...; no entry has two terms.
+
+        An entry that no term uses has row 0.
+        """
+        entries, terms = self.meta[:2]
+        index, order = self._part(_HAS_INDEX1 if input == 1 else _HAS_INDEX2), self.order()
+        if order is None and entries == terms:
+            return index
+        identity = torch.arange(entries, dtype=self.array.dtype, device=self.array.device)
+        places = identity[:terms] if order is None else order
+        rows = torch.zeros_like(identity).index_copy_(0, places.long(), identity[:terms] if index is None else index)
+        return None if torch.equal(rows, identity) else rows
+
     def terms(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """index1, index2, output row and entry of scale of each term, in the order of the plan."""
         identity = torch.arange(self.meta[1], device=self.array.device)

@@ -50,7 +50,10 @@ def as_scale(op: str, values: Values) -> Tensor | None:
 
 
 class _Info:
-    """What both kinds of info share: tensors, a plan, and infos derived from them on demand."""
+    """What both kinds of info share: a plan, the tensors it was made of, and what is derived from them on demand.
+
+    An info that a sort has made keeps no tensors beside the plan: it reads the fields from it.
+    """
 
     _fields: tuple[str, ...]
     out_size: int | None
@@ -59,9 +62,22 @@ class _Info:
     _plan: Plan
     _derived: dict[Any, Any]
 
+    @classmethod
+    def _sorted(cls, scale: Tensor | None, plan: Plan) -> Any:
+        """An info made by a sort: an entry of scale for each term."""
+        info = object.__new__(cls)
+        info.scale, info.out_size = scale, plan.rows
+        info._tensors, info._plan, info._derived = {}, plan, {}
+        return info
+
     def _get(self, name: str) -> Tensor | None:
-        tensor = self._tensors[name]
+        tensor = self._tensors[name] if self._tensors else self._from_plan(name)
         return None if tensor is None else tensor.long()
+
+    def _from_plan(self, name: str) -> Tensor | None:
+        if name in ("index", "index1", "index2"):
+            return self._plan.by_entry(2 if name == "index2" else 1)
+        return {"seg_out": self._plan.segments, "gather_index": self._plan.order, "index_out": lambda: None}[name]()
 
     @property
     def device(self) -> torch.device:
@@ -151,21 +167,6 @@ class SparseProductInfo(_Info):
         }
         self._derived = {}
 
-    @classmethod
-    def _grouped(cls, scale: Tensor | None, index1: Tensor, index2: Tensor, plan: Plan) -> SparseProductInfo:
-        """Indices in the order of scale (empty where absent), grouped by the plan."""
-        info = object.__new__(cls)
-        info.scale, info._plan, info._derived = scale, plan, {}
-        info.out_size = plan.rows
-        info._tensors = {
-            "index1": index1 if index1.numel() else None,
-            "index2": index2 if index2.numel() else None,
-            "seg_out": plan.segments(),
-            "gather_index": plan.order(),
-            "index_out": None,
-        }
-        return info
-
     @property
     def index1(self) -> Tensor | None:
         """(T,): rows of input1."""
@@ -237,7 +238,7 @@ def sparse_product_info(
     """The info of the triples (index1[t], index2[t]) -> index[t], sorted by output; see sparse_product_infos."""
     op = "sparse_product_info"
     scale = as_scale(op, scale)
-    parts = ops.sorted_plans(
+    plan = ops.sorted_plans(
         as_index(op, "index1", index1),
         as_index(op, "index2", index2),
         as_index(op, "index", index),
@@ -249,7 +250,8 @@ def sparse_product_info(
         True,
         op,
     )
-    return SparseProductInfo._grouped(scale, parts[0], parts[1], Plan.from_parts(parts[3], parts[4]))
+    info: SparseProductInfo = SparseProductInfo._sorted(scale, Plan.from_parts(*plan))
+    return info
 
 
 def sparse_product_infos(
@@ -271,7 +273,7 @@ def sparse_product_infos(
     """
     op = "sparse_product_infos"
     scale = as_scale(op, scale)
-    i1, i2, out, *plans = ops.sorted_plans(
+    plans = ops.sorted_plans(
         as_index(op, "index1", index1),
         as_index(op, "index2", index2),
         as_index(op, "index", index),
@@ -283,12 +285,8 @@ def sparse_product_infos(
         False,
         op,
     )
-    fwd, bwd1, bwd2 = (Plan.from_parts(plans[k], plans[k + 1]) for k in (0, 2, 4))
-    return (
-        SparseProductInfo._grouped(scale, i1, i2, fwd),
-        SparseProductInfo._grouped(scale, i2, out, bwd1),
-        SparseProductInfo._grouped(scale, out, i1, bwd2),
-    )
+    fwd, bwd1, bwd2 = (SparseProductInfo._sorted(scale, Plan.from_parts(*plans[k : k + 2])) for k in (0, 2, 4))
+    return fwd, bwd1, bwd2
 
 
 def derive_backward(
@@ -304,21 +302,15 @@ def derive_backward(
     as_size(op, "in2_size", in2_size)
     info = info._resolved(in1_size)
     plan = info._plan.resolved(in1_size)
-    bwd1, bwd2 = info._backward_plans(in1_size, in2_size)
-    first, second, out, order = plan.terms()
     if plan.repeats_entries:
+        first, second, out, order = plan.terms()
         scale = None if info.scale is None else info.scale[order]
         return (
             sparse_product_info(second, out, first, scale, in1_size),
             sparse_product_info(out, first, second, scale, in2_size),
         )
-    rows = torch.zeros(plan.meta[0], dtype=torch.long, device=info.device).index_put((order,), out)
-    index1 = rows.new_zeros(rows.shape).index_put((order,), first)
-    index2 = rows.new_zeros(rows.shape).index_put((order,), second)
-    return (
-        SparseProductInfo._grouped(info.scale, index2, rows, bwd1),
-        SparseProductInfo._grouped(info.scale, rows, index1, bwd2),
-    )
+    bwd1, bwd2 = (SparseProductInfo._sorted(info.scale, plan) for plan in info._backward_plans(in1_size, in2_size))
+    return bwd1, bwd2
 
 
 class SparseScaleInfo(_Info):
@@ -349,17 +341,6 @@ class SparseScaleInfo(_Info):
         self._plan = _fields_plan(self.scale, [given[0], None, given[1], given[2], None], out_size, True, name)
         self._tensors = {n: None if t is None else t.clone() for n, t in zip(names, given, strict=True)}
         self._derived = {}
-
-    @classmethod
-    def _grouped(cls, scale: Tensor | None, index: Tensor, plan: Plan) -> SparseScaleInfo:
-        info = object.__new__(cls)
-        info.scale, info._plan, info._derived, info.out_size = scale, plan, {}, plan.rows
-        info._tensors = {
-            "index": index if index.numel() else None,
-            "seg_out": plan.segments(),
-            "gather_index": plan.order(),
-        }
-        return info
 
     @property
     def index(self) -> Tensor | None:
@@ -407,7 +388,7 @@ def sparse_scale_infos(
     """
     op = "sparse_scale_infos"
     scale = as_scale(op, scale)
-    source, _, target, fwd, fwd_meta, bwd, bwd_meta = ops.sorted_plans(
+    plans = ops.sorted_plans(
         as_index(op, "index_in", index_in),
         None,
         as_index(op, "index_out", index_out),
@@ -419,10 +400,8 @@ def sparse_scale_infos(
         False,
         op,
     )
-    return (
-        SparseScaleInfo._grouped(scale, source, Plan.from_parts(fwd, fwd_meta)),
-        SparseScaleInfo._grouped(scale, target, Plan.from_parts(bwd, bwd_meta)),
-    )
+    fwd, bwd = (SparseScaleInfo._sorted(scale, Plan.from_parts(*plans[k : k + 2])) for k in (0, 2))
+    return fwd, bwd
 
 
 def _register(cls: type[_Info]) -> None:

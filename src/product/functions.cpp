@@ -29,7 +29,7 @@ std::optional<InfoPlan> usable(const Info& fwd, const std::optional<Info>& bwd, 
   const PlanMeta forward = PlanMeta::from(fwd.plan().meta);
   const PlanMeta backward = PlanMeta::from(bwd->plan().meta);
   const bool same_terms = backward.hash == (second ? forward.hash_bwd2 : forward.hash_bwd1);
-  const bool other_order = fwd.fields().scale && backward.order_hash != forward.order_hash;
+  const bool other_order = fwd.scale() && backward.order_hash != forward.order_hash;
   return same_terms && other_order ? std::nullopt : std::optional<InfoPlan>(bwd->plan());
 }
 
@@ -46,7 +46,7 @@ at::Tensor apply(Kind kind, const at::Tensor& input1, const at::Tensor& input2, 
   const std::int64_t in1 = rows_of(input1, traits(kind).x);
   const std::int64_t in2 = rows_of(input2, traits(kind).y);
   const SparseProductInfo info = given.resolved(in1);
-  const std::optional<at::Tensor>& scale = info.fields().scale;
+  const std::optional<at::Tensor>& scale = info.scale();
   std::optional<InfoPlan> bwd1 = usable(info, info_bwd1, false);
   std::optional<InfoPlan> bwd2 = usable(info, info_bwd2, true);
   const PlanMeta meta = PlanMeta::from(info.plan().meta);
@@ -98,7 +98,7 @@ at::Tensor indexed_product(const char* op, const at::Tensor& input1, const at::T
 at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& given,
                         const std::optional<SparseScaleInfo>& info_bwd) {
   const SparseScaleInfo info_fwd = given.resolved(input.dim() >= 2 ? input.size(-2) : 0);
-  const std::optional<at::Tensor>& scale = info_fwd.fields().scale;
+  const std::optional<at::Tensor>& scale = info_fwd.scale();
   std::optional<InfoPlan> bwd = usable(info_fwd, info_bwd, false);
   const bool differentiable = c10::GradMode::is_enabled() && (needs_grad(input) || (scale && needs_grad(*scale)));
   if (!bwd && differentiable && input.dim() >= 2 && PlanMeta::from(info_fwd.plan().meta).need1 <= input.size(-2)) {

@@ -33,16 +33,30 @@ std::optional<std::int64_t> length_of(const OptionalTensor& scale, const char* o
   return scale->size(0);
 }
 
-OptionalTensor copied(const OptionalTensor& index) {
-  return index ? OptionalTensor(index->to(at::kLong, false, /*copy=*/true)) : std::nullopt;
+std::vector<OptionalTensor*> indices_of(SparseProductInfo::Fields& fields) {
+  return {&fields.index1, &fields.index2, &fields.seg_out, &fields.gather_index, &fields.index_out};
+}
+std::vector<OptionalTensor*> indices_of(SparseScaleInfo::Fields& fields) {
+  return {&fields.index, &fields.seg_out, &fields.gather_index};
 }
 
-OptionalTensor present(const at::Tensor& index) {
-  return index.defined() && index.numel() > 0 ? OptionalTensor(index) : std::nullopt;
+/// The fields with their indices copied, as int64.
+template <typename Fields>
+Fields copied(Fields fields) {
+  for (OptionalTensor* const index : indices_of(fields)) {
+    *index = *index ? OptionalTensor((*index)->to(at::kLong, false, /*copy=*/true)) : std::nullopt;
+  }
+  return fields;
 }
 
-OptionalTensor moved(const OptionalTensor& tensor, at::Device device) {
-  return tensor ? OptionalTensor(tensor->to(device)) : std::nullopt;
+template <typename Fields>
+Fields moved(Fields fields, at::Device device) {
+  std::vector<OptionalTensor*> tensors = indices_of(fields);
+  tensors.push_back(&fields.scale);
+  for (OptionalTensor* const tensor : tensors) {
+    *tensor = *tensor ? OptionalTensor((*tensor)->to(device)) : std::nullopt;
+  }
+  return fields;
 }
 
 /// One array of a plan, as a view of it.
@@ -61,11 +75,25 @@ OptionalTensor segments_of(const InfoPlan& plan) {
 }
 OptionalTensor order_of(const InfoPlan& plan) { return part_of(plan, &kernels::Terms::order, description(plan).terms); }
 
+/// The rows of an input in the order of scale, or none where they are 0, 1, ...; no entry may have two terms. An entry
+/// that no term uses has row 0.
+OptionalTensor by_entry(const InfoPlan& plan, const void* kernels::Terms::*part) {
+  const PlanMeta meta = description(plan);
+  const OptionalTensor index = part_of(plan, part, meta.terms);
+  const OptionalTensor order = order_of(plan);
+  if (!order && meta.entries == meta.terms) {
+    return index;
+  }
+  const at::Tensor identity = at::arange(meta.entries, plan.array.options());
+  const at::Tensor terms = identity.narrow(0, 0, meta.terms);
+  const at::Tensor rows =
+      at::zeros_like(identity).index_copy_(0, order.value_or(terms).to(at::kLong), index.value_or(terms));
+  return rows.equal(identity) ? std::nullopt : OptionalTensor(rows);
+}
+
 InfoPlan derived_plan(const InfoPlan& plan, const PlanMeta& meta, structure::View view, std::int64_t rows, bool unary) {
-  const auto values = meta.to_array();
-  const auto derived = structure::derived_meta(meta, view, rows, unary).to_array();
-  return {product::call_derive_plan(plan.array, values, static_cast<std::int64_t>(view), rows, unary),
-          {derived.begin(), derived.end()}};
+  return {product::call_derive_plan(plan.array, meta.to_vector(), static_cast<std::int64_t>(view), rows, unary),
+          structure::derived_meta(meta, view, rows, unary).to_vector()};
 }
 
 /// Plans derived from an info, kept for its copies too.
@@ -90,8 +118,9 @@ class Derived {
 }  // namespace
 
 struct SparseProductInfo::State {
-  Fields fields;
+  Fields fields;  ///< of a sorted info: scale and out_size; the others are read from the plan
   InfoPlan plan;
+  bool sorted = false;
   std::shared_ptr<const Derived<std::array<std::int64_t, 3>>> derived =
       std::make_shared<Derived<std::array<std::int64_t, 3>>>();
 };
@@ -103,36 +132,38 @@ SparseProductInfo::SparseProductInfo(const Fields& fields) {
                                                    fields.out_size, /*unary=*/false, "SparseProductInfo");
   const bool indexed = fields.index1 || fields.index2 || fields.seg_out || fields.gather_index || fields.index_out;
   state->plan = plan_of(indexed || !fields.scale ? array : array.to(fields.scale->device()), meta);
-  state->fields = {fields.scale,           copied(fields.index1),       copied(fields.index2),
-                   copied(fields.seg_out), copied(fields.gather_index), copied(fields.index_out),
-                   fields.out_size};
+  state->fields = copied(fields);
   state_ = std::move(state);
 }
 
-SparseProductInfo::SparseProductInfo(std::optional<at::Tensor> scale, at::Tensor index1, at::Tensor index2,
-                                     InfoPlan plan) {
+SparseProductInfo::SparseProductInfo(std::optional<at::Tensor> scale, InfoPlan plan) {
   auto state = std::make_shared<State>();
-  state->fields = {std::move(scale), present(index1), present(index2),       segments_of(plan),
-                   order_of(plan),   std::nullopt,    description(plan).rows};
+  state->fields.scale = std::move(scale);
+  state->fields.out_size = description(plan).rows;
   state->plan = std::move(plan);
+  state->sorted = true;
   state_ = std::move(state);
 }
 
-const SparseProductInfo::Fields& SparseProductInfo::fields() const { return state_->fields; }
+SparseProductInfo::Fields SparseProductInfo::fields() const {
+  Fields fields = state_->fields;
+  if (state_->sorted) {
+    fields.index1 = by_entry(plan(), &kernels::Terms::index1);
+    fields.index2 = by_entry(plan(), &kernels::Terms::index2);
+    fields.seg_out = segments_of(plan());
+    fields.gather_index = order_of(plan());
+  }
+  return fields;
+}
+const std::optional<at::Tensor>& SparseProductInfo::scale() const { return state_->fields.scale; }
 const InfoPlan& SparseProductInfo::plan() const { return state_->plan; }
 at::Device SparseProductInfo::device() const { return state_->plan.array.device(); }
 
 SparseProductInfo SparseProductInfo::to(at::Device device) const {
   auto state = std::make_shared<State>();
-  const Fields& f = state_->fields;
-  state->fields = {moved(f.scale, device),
-                   moved(f.index1, device),
-                   moved(f.index2, device),
-                   moved(f.seg_out, device),
-                   moved(f.gather_index, device),
-                   moved(f.index_out, device),
-                   f.out_size};
+  state->fields = moved(state_->fields, device);
   state->plan = {state_->plan.array.to(device), state_->plan.meta};
+  state->sorted = state_->sorted;
   SparseProductInfo info(*this);
   info.state_ = std::move(state);
   return info;
@@ -171,7 +202,7 @@ SparseProductInfo sparse_product_info(const std::optional<at::Tensor>& index1, c
   const char* const op = "sparse_product_info";
   const auto parts = product::sorted_plans(index1, index2, index, length_of(scale, op).value_or(-1), out_size, {}, {},
                                            /*unary=*/false, /*forward_only=*/true, op);
-  return {scale, parts[0], parts[1], plan_of(parts[3], parts[4])};
+  return {scale, plan_of(parts[0], parts[1])};
 }
 
 SparseProductInfos sparse_product_infos(const std::optional<at::Tensor>& index1,
@@ -181,16 +212,20 @@ SparseProductInfos sparse_product_infos(const std::optional<at::Tensor>& index1,
   const char* const op = "sparse_product_infos";
   const auto parts = product::sorted_plans(index1, index2, index, length_of(scale, op).value_or(-1), out_size, in1_size,
                                            in2_size, /*unary=*/false, /*forward_only=*/false, op);
-  return {{scale, parts[0], parts[1], plan_of(parts[3], parts[4])},
-          {scale, parts[1], parts[2], plan_of(parts[5], parts[6])},
-          {scale, parts[2], parts[0], plan_of(parts[7], parts[8])}};
+  return {
+      {scale, plan_of(parts[0], parts[1])}, {scale, plan_of(parts[2], parts[3])}, {scale, plan_of(parts[4], parts[5])}};
 }
 
 SparseProductInfos derive_backward(const SparseProductInfo& given, std::int64_t in1_size, std::int64_t in2_size) {
   const SparseProductInfo info = given.resolved(in1_size);
   const PlanMeta meta = description(info.plan()).resolved(in1_size);
-  const auto values = meta.to_array();
-  const InfoPlan plan{info.plan().array, {values.begin(), values.end()}};
+  const OptionalTensor& scale = info.scale();
+  if (!meta.has(PlanMeta::has_inverse)) {
+    return {
+        info, {scale, info.backward_plan(1, in1_size, in2_size)}, {scale, info.backward_plan(2, in1_size, in2_size)}};
+  }
+  // An entry for each term.
+  const InfoPlan plan{info.plan().array, meta.to_vector()};
   const at::Tensor identity = at::arange(meta.terms, at::device(info.device()).dtype(at::kLong));
   const at::Tensor first = part_of(plan, &kernels::Terms::index1, meta.terms).value_or(identity).to(at::kLong);
   const at::Tensor second = part_of(plan, &kernels::Terms::index2, meta.terms).value_or(identity).to(at::kLong);
@@ -199,24 +234,15 @@ SparseProductInfos derive_backward(const SparseProductInfo& given, std::int64_t 
   const at::Tensor row =
       segments ? at::repeat_interleave(at::arange(meta.rows, identity.options()), segments->to(at::kLong).diff())
                : identity;
-  const OptionalTensor& scale = info.fields().scale;
-  if (meta.has(PlanMeta::has_inverse)) {
-    const OptionalTensor gathered = scale ? OptionalTensor(scale->index_select(0, order)) : std::nullopt;
-    return {info, sparse_product_info(second, row, first, gathered, in1_size),
-            sparse_product_info(row, first, second, gathered, in2_size)};
-  }
-  const at::Tensor zeros = at::zeros({meta.entries}, identity.options());
-  const at::Tensor index1 = zeros.index_copy(0, order, first);
-  const at::Tensor index2 = zeros.index_copy(0, order, second);
-  const at::Tensor out = zeros.index_copy(0, order, row);
-  return {info,
-          {scale, index2, out, info.backward_plan(1, in1_size, in2_size)},
-          {scale, out, index1, info.backward_plan(2, in1_size, in2_size)}};
+  const OptionalTensor gathered = scale ? OptionalTensor(scale->index_select(0, order)) : std::nullopt;
+  return {info, sparse_product_info(second, row, first, gathered, in1_size),
+          sparse_product_info(row, first, second, gathered, in2_size)};
 }
 
 struct SparseScaleInfo::State {
-  Fields fields;
+  Fields fields;  ///< as in SparseProductInfo
   InfoPlan plan;
+  bool sorted = false;
   std::shared_ptr<const Derived<std::int64_t>> derived = std::make_shared<Derived<std::int64_t>>();
 };
 
@@ -227,28 +253,37 @@ SparseScaleInfo::SparseScaleInfo(const Fields& fields) {
                             fields.gather_index, std::nullopt, fields.out_size, /*unary=*/true, "SparseScaleInfo");
   state->plan =
       plan_of(fields.index || fields.seg_out || !fields.scale ? array : array.to(fields.scale->device()), meta);
-  state->fields = {fields.scale, copied(fields.index), copied(fields.seg_out), copied(fields.gather_index),
-                   fields.out_size};
+  state->fields = copied(fields);
   state_ = std::move(state);
 }
 
-SparseScaleInfo::SparseScaleInfo(std::optional<at::Tensor> scale, at::Tensor index, InfoPlan plan) {
+SparseScaleInfo::SparseScaleInfo(std::optional<at::Tensor> scale, InfoPlan plan) {
   auto state = std::make_shared<State>();
-  state->fields = {std::move(scale), present(index), segments_of(plan), order_of(plan), description(plan).rows};
+  state->fields.scale = std::move(scale);
+  state->fields.out_size = description(plan).rows;
   state->plan = std::move(plan);
+  state->sorted = true;
   state_ = std::move(state);
 }
 
-const SparseScaleInfo::Fields& SparseScaleInfo::fields() const { return state_->fields; }
+SparseScaleInfo::Fields SparseScaleInfo::fields() const {
+  Fields fields = state_->fields;
+  if (state_->sorted) {
+    fields.index = by_entry(plan(), &kernels::Terms::index1);
+    fields.seg_out = segments_of(plan());
+    fields.gather_index = order_of(plan());
+  }
+  return fields;
+}
+const std::optional<at::Tensor>& SparseScaleInfo::scale() const { return state_->fields.scale; }
 const InfoPlan& SparseScaleInfo::plan() const { return state_->plan; }
 at::Device SparseScaleInfo::device() const { return state_->plan.array.device(); }
 
 SparseScaleInfo SparseScaleInfo::to(at::Device device) const {
   auto state = std::make_shared<State>();
-  const Fields& f = state_->fields;
-  state->fields = {moved(f.scale, device), moved(f.index, device), moved(f.seg_out, device),
-                   moved(f.gather_index, device), f.out_size};
+  state->fields = moved(state_->fields, device);
   state->plan = {state_->plan.array.to(device), state_->plan.meta};
+  state->sorted = state_->sorted;
   SparseScaleInfo info(*this);
   info.state_ = std::move(state);
   return info;
@@ -286,7 +321,7 @@ SparseScaleInfos sparse_scale_infos(const std::optional<at::Tensor>& index_out,
   const char* const op = "sparse_scale_infos";
   const auto parts = product::sorted_plans(index_in, std::nullopt, index_out, length_of(scale, op).value_or(-1),
                                            out_size, in_size, {}, /*unary=*/true, /*forward_only=*/false, op);
-  return {{scale, parts[0], plan_of(parts[3], parts[4])}, {scale, parts[2], plan_of(parts[5], parts[6])}};
+  return {{scale, plan_of(parts[0], parts[1])}, {scale, plan_of(parts[2], parts[3])}};
 }
 
 }  // namespace lacewing

@@ -13,7 +13,6 @@
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 
-#include "common/memory.h"
 #include "kernels/cpu/isa.h"
 #include "structure/plan_builder.h"
 
@@ -108,16 +107,12 @@ struct PlanMemory {
       } catch (const c10::Error&) {
         throw std::bad_alloc();
       }
-      prefer_huge_pages(array.mutable_data_ptr(), static_cast<std::int64_t>(array.nbytes()));
       return array.mutable_data_ptr();
     };
   }
 };
 
-at::Tensor meta_tensor(const PlanMeta& meta) {
-  const auto values = meta.to_array();
-  return at::tensor(at::ArrayRef<std::int64_t>(values.data(), values.size()), at::kLong);
-}
+at::Tensor meta_tensor(const PlanMeta& meta) { return at::tensor(meta.to_vector(), at::kLong); }
 
 template <typename F>
 auto with_memory(const Checker& check, F&& build) {
@@ -223,29 +218,6 @@ std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entr
   });
 }
 
-namespace {
-
-/// The user's index in the width of the plans, or an empty tensor where it is absent or the identity.
-at::Tensor canonical(const HostIndex& index, bool wide, at::Device device) {
-  const auto options = at::device(at::kCPU).dtype(wide ? at::kLong : at::kInt);
-  if (!index.present()) {
-    return at::empty({0}, options).to(device);
-  }
-  const std::int64_t* const values = index.data();
-  std::int64_t i = 0;
-  while (i < index.length() && values[i] == i) {
-    ++i;
-  }
-  if (i == index.length()) {
-    return at::empty({0}, options).to(device);
-  }
-  const at::Tensor copy = at::empty({index.length()}, options);
-  prefer_huge_pages(copy.mutable_data_ptr(), static_cast<std::int64_t>(copy.nbytes()));
-  return copy.copy_(index.tensor).to(device);
-}
-
-}  // namespace
-
 std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const OptionalTensor& index2,
                                      const OptionalTensor& index, std::int64_t entries,
                                      std::optional<std::int64_t> out_size, std::optional<std::int64_t> in1_size,
@@ -308,9 +280,7 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
     }
     const std::vector<PlanMeta> metas = structure::build_sorted(triples, requests, torch_executor());
     const at::Device device = check.device.value_or(at::kCPU);
-    const bool wide = metas[0].has(PlanMeta::wide);
-    std::vector<at::Tensor> parts{canonical(first, wide, device), canonical(second, wide, device),
-                                  canonical(row, wide, device)};
+    std::vector<at::Tensor> parts;
     for (const std::size_t view : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
       for (std::size_t i = 0; i < requests.size(); ++i) {
         if (static_cast<std::size_t>(requests[i].view) == view) {
@@ -325,18 +295,14 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
 
 namespace {
 
-std::vector<std::int64_t> to_vector(const PlanMeta& meta) {
-  const auto values = meta.to_array();
-  return {values.begin(), values.end()};
-}
-
 std::vector<std::int64_t> derived_meta(at::IntArrayRef meta, std::int64_t view, std::int64_t rows, bool unary) {
-  return to_vector(structure::derived_meta(PlanMeta::from({meta.data(), meta.size()}),
-                                           static_cast<structure::View>(view), rows, unary));
+  return structure::derived_meta(PlanMeta::from({meta.data(), meta.size()}), static_cast<structure::View>(view), rows,
+                                 unary)
+      .to_vector();
 }
 
 std::vector<std::int64_t> resolved_meta(at::IntArrayRef meta, std::int64_t rows) {
-  return to_vector(PlanMeta::from({meta.data(), meta.size()}).resolved(rows));
+  return PlanMeta::from({meta.data(), meta.size()}).resolved(rows).to_vector();
 }
 
 void set_backend_by_name(std::string_view name) {

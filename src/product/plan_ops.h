@@ -15,8 +15,8 @@ std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entr
                                                 const OptionalTensor& gather_index, const OptionalTensor& index_out,
                                                 std::optional<std::int64_t> out_size, bool unary, std::string_view op);
 
-/// The plans of triples: index1, index2 and index as they are kept (empty where absent or the identity), then array and
-/// description of fwd, bwd1 and bwd2 (fwd alone with `forward_only`, no bwd2 with `unary`). entries < 0: not known.
+/// The plans of triples: array and description of fwd, bwd1 and bwd2 (fwd alone with `forward_only`, no bwd2 with
+/// `unary`). entries < 0: not known.
 std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const OptionalTensor& index2,
                                      const OptionalTensor& index, std::int64_t entries,
                                      std::optional<std::int64_t> out_size, std::optional<std::int64_t> in1_size,

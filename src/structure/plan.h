@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "kernels/product.h"
 
@@ -44,7 +45,7 @@ struct PlanMeta {
   std::int64_t order_hash = 0;  ///< of the terms with their entries of scale, the same for all three plans
 
   static constexpr std::size_t size = 10;
-  std::array<std::int64_t, size> to_array() const {
+  std::vector<std::int64_t> to_vector() const {
     return {entries, terms, rows, need1, need2, flags, hash, hash_bwd1, hash_bwd2, order_hash};
   }
   static PlanMeta from(std::span<const std::int64_t> v) {

@@ -74,19 +74,19 @@ bool fits_narrow(std::int64_t largest) { return largest < std::numeric_limits<st
 /// Which of the arrays of a view are the identity, and so are left out.
 template <typename Index>
 std::int64_t canonical_flags(const TermSort<Index>& terms, const Roles& roles, std::int64_t rows) {
-  std::vector<std::int64_t> parts(static_cast<std::size_t>(terms.parts()));
-  terms.for_parts([&](std::int64_t part, std::int64_t begin, std::int64_t end) {
-    constexpr std::int64_t all =
-        PlanMeta::has_segments | PlanMeta::has_index1 | PlanMeta::has_index2 | PlanMeta::has_order;
-    std::int64_t flags = 0;
-    for (std::int64_t i = begin; i < end && flags != all; ++i) {
-      const auto& t = terms.data()[i];
-      flags |= static_cast<std::int64_t>(t.key[roles.row] != i) * PlanMeta::has_segments;
-      flags |= static_cast<std::int64_t>(t.key[roles.index1] != i) * PlanMeta::has_index1;
-      flags |= static_cast<std::int64_t>(t.key[roles.index2] != i) * PlanMeta::has_index2;
-      flags |= static_cast<std::int64_t>(t.entry != i) * PlanMeta::has_order;
+  constexpr std::int64_t all =
+      PlanMeta::has_segments | PlanMeta::has_index1 | PlanMeta::has_index2 | PlanMeta::has_order;
+  std::vector<std::int64_t> parts(static_cast<std::size_t>(terms.parts()), 0);
+  terms.for_runs([&](std::int64_t part, std::int64_t begin, const Term<Index>* run, std::int64_t length) {
+    std::int64_t& flags = parts[static_cast<std::size_t>(part)];
+    for (std::int64_t i = 0; i < length && flags != all; ++i) {
+      const std::int64_t place = begin + i;
+      flags |= static_cast<std::int64_t>(run[i].key[roles.row] != place) * PlanMeta::has_segments;
+      flags |= static_cast<std::int64_t>(run[i].key[roles.index1] != place) * PlanMeta::has_index1;
+      flags |= static_cast<std::int64_t>(run[i].key[roles.index2] != place) * PlanMeta::has_index2;
+      flags |= static_cast<std::int64_t>(run[i].entry != place) * PlanMeta::has_order;
     }
-    parts[static_cast<std::size_t>(part)] = flags;
+    return flags != all;
   });
   std::int64_t flags = rows == terms.count() ? 0 : PlanMeta::has_segments;
   for (const std::int64_t part : parts) {
@@ -94,6 +94,13 @@ std::int64_t canonical_flags(const TermSort<Index>& terms, const Roles& roles, s
   }
   return flags;
 }
+
+/// Where a part of the sorted terms begins, and its first and last row; no rows where the part is empty.
+struct PartRows {
+  std::int64_t begin = 0;
+  std::int64_t first = -1;
+  std::int64_t last = -1;
+};
 
 /// Fills the arrays that the flags name from terms that are sorted by row.
 template <typename Index>
@@ -103,32 +110,42 @@ void fill(const TermSort<Index>& terms, const Roles& roles, const PlanMeta& meta
   auto* const index1 = static_cast<Index*>(const_cast<void*>(to.index1));
   auto* const index2 = static_cast<Index*>(const_cast<void*>(to.index2));
   auto* const order = static_cast<Index*>(const_cast<void*>(to.order));
-  const std::int64_t count = terms.count();
-  const auto* const r = terms.data();
-  terms.for_parts([&](std::int64_t, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      if (index1 != nullptr) {
-        index1[i] = r[i].key[roles.index1];
+  std::vector<PartRows> parts(static_cast<std::size_t>(terms.parts()));
+  terms.for_runs([&](std::int64_t part, std::int64_t begin, const Term<Index>* run, std::int64_t length) {
+    const auto copy = [&](Index* column, auto&& of) {
+      for (std::int64_t i = 0; column != nullptr && i < length; ++i) {
+        column[begin + i] = of(run[i]);
       }
-      if (index2 != nullptr) {
-        index2[i] = r[i].key[roles.index2];
-      }
-      if (order != nullptr) {
-        order[i] = r[i].entry;
-      }
-      if (segments != nullptr) {
-        // Term i starts every row after its predecessor's, up to its own.
-        const std::int64_t previous = i == 0 ? -1 : static_cast<std::int64_t>(r[i - 1].key[roles.row]);
-        for (std::int64_t row = previous + 1; row <= static_cast<std::int64_t>(r[i].key[roles.row]); ++row) {
-          segments[row] = static_cast<Index>(i);
-        }
+    };
+    copy(index1, [&](const Term<Index>& term) { return term.key[roles.index1]; });
+    copy(index2, [&](const Term<Index>& term) { return term.key[roles.index2]; });
+    copy(order, [&](const Term<Index>& term) { return term.entry; });
+    if (segments == nullptr) {
+      return true;
+    }
+    PartRows& rows = parts[static_cast<std::size_t>(part)];
+    if (rows.first < 0) {
+      rows = {begin, run[0].key[roles.row], run[0].key[roles.row]};
+    }
+    for (std::int64_t i = 0; i < length; ++i) {
+      // A term whose row is new starts every row after its predecessor's, up to its own.
+      while (rows.last < static_cast<std::int64_t>(run[i].key[roles.row])) {
+        segments[++rows.last] = static_cast<Index>(begin + i);
       }
     }
+    return true;
   });
-  if (segments != nullptr) {
-    const std::int64_t last = count == 0 ? -1 : static_cast<std::int64_t>(r[count - 1].key[roles.row]);
-    std::fill(segments + last + 1, segments + meta.rows + 1, static_cast<Index>(count));
+  if (segments == nullptr) {
+    return;
   }
+  std::int64_t last = -1;
+  for (const PartRows& rows : parts) {
+    while (last < rows.first) {
+      segments[++last] = static_cast<Index>(rows.begin);
+    }
+    last = std::max(last, rows.last);
+  }
+  std::fill(segments + last + 1, segments + meta.rows + 1, static_cast<Index>(terms.count()));
 }
 
 /// In small plans: the terms in the order of each index, and of the rows inside.

@@ -1,14 +1,11 @@
-// The radix sort of terms, plans and their descriptions, and the plans of gradients; against the standard library's
-// sorts.
+// Plans and their descriptions, and the plans of gradients; against the standard library's sorts.
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
-#include <random>
 #include <tuple>
 #include <vector>
 
@@ -16,135 +13,10 @@
 
 #include "kernels/terms.h"
 #include "structure/plan_builder.h"
-#include "structure/term_sort.h"
+#include "support.h"
 
 namespace lacewing::structure {
 namespace {
-
-using Integers = std::vector<std::int64_t>;
-
-int executor_threads = 1;
-
-/// Chunks in reverse order, which no result may depend on.
-CpuExecutor executor_of(int threads) {
-  executor_threads = threads;
-  return {[](std::int64_t begin, std::int64_t end, std::int64_t grain, CpuExecutor::Chunk chunk, void* context) {
-            const std::int64_t most = std::max<std::int64_t>((end - begin) / std::max<std::int64_t>(grain, 1), 1);
-            const std::int64_t chunks = std::min<std::int64_t>(most, executor_threads);
-            for (std::int64_t i = chunks - 1; i >= 0; --i) {
-              chunk(context, begin + (end - begin) * i / chunks, begin + (end - begin) * (i + 1) / chunks);
-            }
-          },
-          [] { return executor_threads; }};
-}
-
-std::mt19937_64& generator() {
-  static std::mt19937_64 engine(7);
-  return engine;
-}
-
-std::int64_t below(std::int64_t limit) {
-  return std::uniform_int_distribution<std::int64_t>(0, limit - 1)(generator());
-}
-
-Integers random_integers(std::int64_t count, std::int64_t limit) {
-  Integers values(static_cast<std::size_t>(count));
-  std::generate(values.begin(), values.end(), [&] { return below(limit); });
-  return values;
-}
-
-template <typename Index>
-class TermSorting : public testing::Test {};
-using Widths = testing::Types<std::int32_t, std::int64_t>;
-TYPED_TEST_SUITE(TermSorting, Widths);
-
-template <typename Index>
-void expect_sorted_as_std(std::int64_t count, std::int64_t limit, int threads) {
-  const CpuExecutor executor = executor_of(threads);
-  for (const Key key : {Key::first, Key::second, Key::row}) {
-    TermSort<Index> terms(count, executor);
-    std::vector<Term<Index>> expected;
-    for (std::int64_t i = 0; i < count; ++i) {
-      Term<Index> term{{0, 0, 0}, static_cast<Index>(i)};
-      for (int k = 0; k < 3; ++k) {
-        term.key[k] = static_cast<Index>(k == key ? below(limit) : below(100));
-      }
-      // Both ends of the range, so that every digit is there.
-      if (i == count / 2) {
-        term.key[key] = static_cast<Index>(limit - 1);
-      }
-      terms.data()[i] = term;
-      expected.push_back(term);
-    }
-
-    terms.sort(key, limit);
-    std::stable_sort(expected.begin(), expected.end(),
-                     [&](const auto& a, const auto& b) { return a.key[key] < b.key[key]; });
-
-    for (std::int64_t i = 0; i < count; ++i) {
-      ASSERT_EQ(std::memcmp(&terms.data()[i], &expected[static_cast<std::size_t>(i)], sizeof(Term<Index>)), 0)
-          << "term " << i << " of " << count << ", limit " << limit << ", " << threads << " threads";
-    }
-  }
-}
-
-TYPED_TEST(TermSorting, IsTheStableSortForEveryLimit) {
-  // Around each number of digits of nine bits, which are made equally wide.
-  for (const std::int64_t limit : {1, 2, 3, 255, 511, 512, 513, 1 << 17, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 1 << 27,
-                                   (1 << 27) + 1, 0x7fffffff}) {
-    expect_sorted_as_std<TypeParam>(5000, limit, 1);
-  }
-}
-
-TYPED_TEST(TermSorting, IsTheStableSortForEveryCountAndNumberOfThreads) {
-  for (const std::int64_t count : {0, 1, 2, 3, 4095, 4096, 8191, 8192, 20000}) {
-    for (const int threads : {1, 2, 4}) {
-      expect_sorted_as_std<TypeParam>(count, 300, threads);
-      expect_sorted_as_std<TypeParam>(count, 70000, threads);
-    }
-  }
-}
-
-TEST(TermSortingWide, KeysBeyond32Bits) {
-  for (const int bits : {32, 36, 37, 45, 46, 48}) {
-    expect_sorted_as_std<std::int64_t>(5000, std::int64_t{1} << bits, 2);
-    expect_sorted_as_std<std::int64_t>(5000, (std::int64_t{1} << bits) + 1, 2);
-  }
-}
-
-TYPED_TEST(TermSorting, SortedTermsStayAndReversedOnesTurn) {
-  const std::int64_t count = 9000;
-  for (const bool reversed : {false, true}) {
-    TermSort<TypeParam> terms(count, executor_of(2));
-    for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t key = reversed ? count - 1 - i : i;
-      terms.data()[i] = {{static_cast<TypeParam>(key), 0, 0}, static_cast<TypeParam>(i)};
-    }
-
-    terms.sort(Key::first, count);
-
-    for (std::int64_t i = 0; i < count; ++i) {
-      ASSERT_EQ(terms.data()[i].key[0], static_cast<TypeParam>(i));
-      ASSERT_EQ(terms.data()[i].entry, static_cast<TypeParam>(reversed ? count - 1 - i : i));
-    }
-  }
-}
-
-TYPED_TEST(TermSorting, ADisorderOnTheBorderOfTwoPartsIsSeen) {
-  // Each half is sorted by itself.
-  const std::int64_t count = 8192;
-  TermSort<TypeParam> terms(count, executor_of(2));
-  ASSERT_EQ(terms.parts(), 2);
-  for (std::int64_t i = 0; i < count; ++i) {
-    terms.data()[i] = {{static_cast<TypeParam>(i < count / 2 ? i + count / 2 : i - count / 2), 0, 0}, 0};
-  }
-
-  terms.sort(Key::first, count);
-
-  for (std::int64_t i = 0; i < count; ++i) {
-    ASSERT_EQ(terms.data()[i].key[0], static_cast<TypeParam>(i));
-  }
-}
 
 constexpr PlanMeta::Flag kIndices =
     PlanMeta::has_segments | PlanMeta::has_index1 | PlanMeta::has_index2 | PlanMeta::has_order | PlanMeta::has_inverse;
@@ -630,8 +502,8 @@ TEST(PlanGroups, LargePlansHaveNone) {
 TEST(PlanDescription, PassesThroughIntegers) {
   const PlanMeta meta = full_meta(42);
 
-  EXPECT_EQ(PlanMeta::from(meta.to_array()).to_array(), meta.to_array());
-  EXPECT_EQ(meta.to_array(), (std::array<std::int64_t, 10>{7, 9, 4, 3, 5, 42, -11, 13, 17, 19}));
+  EXPECT_EQ(PlanMeta::from(meta.to_vector()).to_vector(), meta.to_vector());
+  EXPECT_EQ(meta.to_vector(), (Integers{7, 9, 4, 3, 5, 42, -11, 13, 17, 19}));
 }
 
 TEST(PlanDescription, LengthIsTheSumOfTheArraysThatAreThere) {
@@ -646,7 +518,7 @@ TEST(PlanDescription, LengthIsTheSumOfTheArraysThatAreThere) {
 }
 
 TEST(PlanDescription, ResolvedLeavesWhatIsKnown) {
-  EXPECT_EQ(full_meta(0).resolved(99).to_array(), full_meta(0).to_array());
+  EXPECT_EQ(full_meta(0).resolved(99).to_vector(), full_meta(0).to_vector());
   PlanMeta open = full_meta(0);
   open.terms = open.rows = PlanMeta::unknown;
   EXPECT_EQ(open.resolved(99).terms, 7);
@@ -667,7 +539,7 @@ TEST(PlanDescription, MirrorExchangesTheIndicesOverTheSameArray) {
   EXPECT_EQ(mirror.need1, plan.meta.need2);
   EXPECT_EQ(mirror.need2, plan.meta.need1);
   EXPECT_EQ(mirror.length(), plan.meta.length());
-  EXPECT_EQ(mirror.mirror().to_array(), plan.meta.to_array());
+  EXPECT_EQ(mirror.mirror().to_vector(), plan.meta.to_vector());
 }
 
 TEST(PlanDescription, MirrorOfAPlanWithOneIndexOnly) {
