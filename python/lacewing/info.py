@@ -77,7 +77,9 @@ class _Info:
     def _from_plan(self, name: str) -> Tensor | None:
         if name in ("index", "index1", "index2"):
             return self._plan.by_entry(2 if name == "index2" else 1)
-        return {"seg_out": self._plan.segments, "gather_index": self._plan.order, "index_out": lambda: None}[name]()
+        if name == "index_out":
+            return None
+        return self._plan.segments() if name == "seg_out" else self._plan.order()
 
     @property
     def device(self) -> torch.device:

@@ -41,14 +41,6 @@ STRUCTURE_MUTANTS = (
         "many terms are sorted by the high digit only",
     ),
     Mutant(
-        "sort-cuts-buckets",
-        SORT,
-        "return open_.starts.empty() ? begin : *std::lower_bound(open_.starts.begin(), open_.starts.end(), begin);",
-        "return begin;",
-        ("structure",),
-        "two threads put halves of one bucket in order",
-    ),
-    Mutant(
         "rows-between-parts",
         BUILDER,
         "while (last < rows.first) {",

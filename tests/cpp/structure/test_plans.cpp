@@ -143,25 +143,35 @@ TEST(SortedPlans, GapsRepeatTheOffset) {
   EXPECT_EQ(array_of(plans[0], &kernels::Terms::order, 3), (Integers{1, 2, 0}));
 }
 
+void expect_plain_sort(const TripleLists& lists, int threads) {
+  const auto plans = build(lists, executor_of(threads));
+  for (const View view : {View::forward, View::backward1, View::backward2}) {
+    const OwnedPlan& plan = plans[static_cast<std::size_t>(view)];
+    ASSERT_EQ(plan.length(), plan.meta.length());
+    ASSERT_TRUE(read(plan) == lists.expected(view))
+        << lists.count << " terms, view " << static_cast<int>(view) << ", " << threads << " threads";
+  }
+}
+
 TEST(SortedPlans, AllThreeViewsAgainstAPlainSort) {
   for (const std::int64_t count : {0, 1, 2, 7, 100, 5000, 20000}) {
     for (const int absent : {0, 1, 2, 3, 4, 5, 6, 7}) {
+      SCOPED_TRACE(testing::Message() << "absent " << absent);
       for (const int threads : {1, 3}) {
         const auto list = [&](int bit, std::int64_t limit) {
           return (absent & bit) != 0 ? std::nullopt : std::optional<Integers>(random_integers(count, limit));
         };
-        const TripleLists lists{list(1, 9), list(2, 700), list(4, 40), count};
-
-        const auto plans = build(lists, executor_of(threads));
-
-        for (const View view : {View::forward, View::backward1, View::backward2}) {
-          const OwnedPlan& plan = plans[static_cast<std::size_t>(view)];
-          ASSERT_EQ(plan.length(), plan.meta.length());
-          ASSERT_EQ(read(plan), lists.expected(view))
-              << count << " terms, absent " << absent << ", view " << static_cast<int>(view);
-        }
+        expect_plain_sort({list(1, 9), list(2, 700), list(4, 40), count}, threads);
       }
     }
+  }
+}
+
+TEST(SortedPlans, OfMoreTermsThanACacheHolds) {
+  const std::int64_t count = (std::int64_t{1} << 18) + 777;
+  for (const int threads : {1, 3}) {
+    expect_plain_sort(
+        {random_integers(count, 2000), random_integers(count, 100000), random_integers(count, 900), count}, threads);
   }
 }
 
