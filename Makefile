@@ -7,6 +7,10 @@ PRESET ?= dev
 JOBS ?= $(shell nproc)
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+# What compute-sanitizer watches: every op and gradient on the device, in a selection that takes minutes.
+MEMCHECK_TESTS ?= $(addprefix tests/python/,test_product_matrix.py::test_third_derivatives \
+  test_product_layouts.py::test_sum_backward test_product_layouts.py::test_conjugated_views \
+  test_product_kernels.py::test_accumulation_in_parts test_sparse_scale.py test_rows.py)
 
 ifeq ($(BOOTSTRAP),1)
 PY := .venv/bin/python
@@ -22,7 +26,7 @@ CPP_FILES = $(shell find $(CPP_DIRS) -name '*.h' -o -name '*.cpp' -o -name '*.cu
 PY_DIRS = $(wildcard python benchmarks examples scripts tests/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo test test-gpu bench bench-gpu mutants lint tidy format clean distclean
+.PHONY: help bootstrap build demo test test-gpu memcheck-gpu bench bench-gpu mutants lint tidy format clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +48,11 @@ test: bootstrap ## everything: C++, Python, sanitizers, install and wheel
 
 test-gpu: bootstrap ## C++ and Python tests with the CUDA device
 	@PYTHON='$(PY)' JOBS='$(JOBS)' PYTEST_ARGS='$(PYTEST_ARGS)' sh scripts/test.sh gpu
+
+memcheck-gpu: PRESET = cuda
+memcheck-gpu: build ## a selection of the tests under compute-sanitizer memcheck
+	PYTORCH_NO_CUDA_MEMORY_CACHING=1 LACEWING_TEST_DEVICE=cuda PYTHONPATH=python compute-sanitizer --tool memcheck \
+	  --error-exitcode 9 $(PY) -m pytest -q -p no:cacheprovider $(MEMCHECK_TESTS)
 
 bench: PRESET = release
 bench: build ## side by side with peers on the CPU (BENCH_ARGS=...)

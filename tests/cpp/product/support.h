@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -18,6 +19,13 @@
 #include <lacewing/product.h>
 
 namespace lacewing::test {
+
+/// So many of torch's threads, in its scope.
+struct ThreadCount {
+  explicit ThreadCount(int wanted) : before(at::get_num_threads()) { at::set_num_threads(wanted); }
+  ~ThreadCount() { at::set_num_threads(before); }
+  int before;
+};
 
 using Fields = SparseProductInfo::Fields;
 using Tensors = std::vector<at::Tensor>;

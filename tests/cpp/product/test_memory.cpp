@@ -189,6 +189,8 @@ TEST_F(Allocations, BackwardIntoLeavesKeepsTheGradientsThatWereMade) {
 }
 
 TEST_F(Allocations, TheWorkspaceIsSmallAgainstTheOperands) {
+  // Each thread has its own.
+  const ThreadCount two(2);
   for (const Op& op : ops()) {
     const Workload s(op, 0, at::kFloat);
     const std::int64_t workspace = workspace_bytes(op.name, s.x, s.y, s.infos.fwd.plan());
@@ -241,15 +243,15 @@ TEST(Threads, LargeWorkRunsOnTwoThreads) {
   if (!std::filesystem::exists("/proc/self/task")) {
     GTEST_SKIP() << "there is no /proc here";
   }
-  const int before = at::get_num_threads();
-  at::set_num_threads(2);
+  const ThreadCount two(2);
   const auto index = [] { return at::randint(0, 16, {611}, at::kLong); };
   const auto info = sparse_product_info(index(), index(), index(), {}, 16);
   const auto x = at::randn({256, 16, 64});
   const auto y = at::randn({256, 16, 64});
   sparse_mul(x, y, info);
 
-  // Until the work is long against a tick. Both threads have half of it, whatever else the machine does.
+  // Until the work is long against a tick. Ticks are counted by sampling, so the shares are rough; a second thread that
+  // had no work would have none.
   const auto start = thread_ticks();
   std::vector<long> spent;
   for (int round = 0; round < 2000 && (spent.empty() || spent.front() < 30); ++round) {
@@ -263,10 +265,9 @@ TEST(Threads, LargeWorkRunsOnTwoThreads) {
     }
     std::sort(spent.rbegin(), spent.rend());
   }
-  at::set_num_threads(before);
 
   ASSERT_GE(spent.size(), 2u);
-  EXPECT_GE(spent[1] * 2, spent[0]);
+  EXPECT_GE(spent[1] * 5, spent[0]);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 
 #include "support.h"
 
@@ -13,12 +14,6 @@ namespace {
 
 constexpr at::ScalarType kDtypes[] = {at::kHalf,   at::kBFloat16,     at::kFloat,
                                       at::kDouble, at::kComplexFloat, at::kComplexDouble};
-
-struct ThreadCount {
-  explicit ThreadCount(int wanted) : before(at::get_num_threads()) { at::set_num_threads(wanted); }
-  ~ThreadCount() { at::set_num_threads(before); }
-  int before;
-};
 
 at::Tensor numbers(std::initializer_list<double> values, at::IntArrayRef shape) {
   return at::tensor(values, at::kDouble).reshape(shape);
@@ -246,7 +241,7 @@ TEST_P(Products, AFrozenOperandLeavesTheOthersGradient) {
     }
   }
   EXPECT_FALSE(op().apply(a, b, infos.fwd, {}, {}, accumulated()).requires_grad());
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   EXPECT_FALSE(op().apply(all[0], all[1], infos.fwd, {}, {}, accumulated()).requires_grad());
 }
 
