@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .record import Mutant
 
-SORT = "src/structure/term_sort.h"
+SORT = "src/structure/radix_sort.h"
 BUILDER = "src/structure/plan_builder.cpp"
 
 STRUCTURE_MUTANTS = (
@@ -19,8 +19,8 @@ STRUCTURE_MUTANTS = (
     Mutant(
         "sort-skips-a-digit",
         SORT,
-        "for (int pass = 0; pass < passes; ++pass) {",
-        "for (int pass = 0; pass == 0 || pass + 1 < passes; ++pass) {",
+        "for (; pass < passes; ++pass) {",
+        "for (; pass == 0 || pass + 1 < passes; ++pass) {",
         ("structure",),
         "the highest digit of large indices is not sorted by",
     ),
@@ -35,7 +35,7 @@ STRUCTURE_MUTANTS = (
     Mutant(
         "sort-forgets-waiting-buckets",
         SORT,
-        "open_ = {Digit(key, 0, low_bits), std::move(starts)};",
+        "open_ = std::move(starts);",
         "",
         ("structure",),
         "many terms are sorted by the high digit only",

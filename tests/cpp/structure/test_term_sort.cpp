@@ -151,7 +151,23 @@ TYPED_TEST(TermSorting, ManyTermsByOneKeyAfterTheOther) {
   for (const int threads : {1, 2, 4}) {
     expect_chain_sorted_as_std<TypeParam>(kMany, 100000, threads, [](int, std::int64_t) { return below(100000); });
   }
+  // The fewest bits of two digits, and keys of three.
   expect_chain_sorted_as_std<TypeParam>(kMany, 600, 2, [](int, std::int64_t) { return below(600); });
+  expect_chain_sorted_as_std<TypeParam>(kMany, 1 << 24, 2, [](int, std::int64_t) { return below(1 << 24); });
+}
+
+TYPED_TEST(TermSorting, ManyTermsInOnePiece) {
+  TermSort<TypeParam> terms(kMany, executor_of(3));
+  for (std::int64_t i = 0; i < kMany; ++i) {
+    terms.data()[i] = {{static_cast<TypeParam>(below(50000)), 0, 0}, static_cast<TypeParam>(i)};
+  }
+  terms.sort(Key::first, 50000);
+  const auto expected = collected(terms);
+
+  const Term<TypeParam>* const sorted = terms.sorted();
+
+  ASSERT_EQ(std::memcmp(sorted, expected.data(), sizeof(Term<TypeParam>) * expected.size()), 0);
+  expect_equal(terms, expected);
 }
 
 TYPED_TEST(TermSorting, ManyTermsWhoseKeysCrowd) {
