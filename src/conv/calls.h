@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 #include <tuple>
 
 #include <ATen/core/Tensor.h>
@@ -19,6 +20,16 @@ using ConvSignature = at::Tensor(const at::Tensor& features, const at::Tensor& w
 using WeightGradSignature = at::Tensor(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan,
                                        at::IntArrayRef meta, std::int64_t groups);
 
+/// lacewing::sparse_conv_plan: the array, its integers, and the coordinates that were made.
+using PlanSignature = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const OptionalTensor& fine,
+                                                                     const OptionalTensor& coarse,
+                                                                     at::IntArrayRef kernel_size,
+                                                                     at::IntArrayRef stride, at::IntArrayRef dilation,
+                                                                     std::string_view targets, std::string_view op);
+/// lacewing::sparse_max_pool: values and source rows.
+using MaxPoolSignature = std::tuple<at::Tensor, at::Tensor>(const at::Tensor& features, const at::Tensor& plan,
+                                                            at::IntArrayRef meta);
+
 inline const auto& conv_op() {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_conv", "").typed<ConvSignature>();
@@ -29,6 +40,18 @@ inline const auto& weight_grad_op() {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("lacewing::sparse_conv_weight_grad", "")
                              .typed<WeightGradSignature>();
+  return op;
+}
+
+inline const auto& plan_op() {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_conv_plan", "").typed<PlanSignature>();
+  return op;
+}
+
+inline const auto& max_pool_op() {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_max_pool", "").typed<MaxPoolSignature>();
   return op;
 }
 

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 
@@ -115,7 +117,11 @@ at::Tensor GemmConv::run(const at::Tensor& features, const at::Tensor& weight, c
     w = w.transpose(2, 3);
   }
   /// to[:, group] = from[:, group] @ w[tap, group]
-  const auto multiply = [&](std::int64_t tap, const at::Tensor& from, const at::Tensor& to) {
+  const auto multiply = [&](std::int64_t tap, const at::Tensor& from, at::Tensor to) {
+    if (in == 1 && out == 1) {
+      at::mul_out(to, from, w.select(0, tap).view({1, groups}));
+      return;
+    }
     for (std::int64_t g = 0; g < groups; ++g) {
       at::Tensor block = to.narrow(1, g * out, out);
       at::mm_out(block, from.narrow(1, g * in, in), w.select(0, tap).select(0, g));
@@ -150,7 +156,8 @@ at::Tensor GemmConv::run(const at::Tensor& features, const at::Tensor& weight, c
 
 std::int64_t GemmConv::weight_grad_workspace(at::ScalarType type) const {
   const at::ScalarType sum = wide(type);
-  std::int64_t bytes = Workspace::size(longest_tap, groups * in, sum) + Workspace::size(longest_tap, groups * out, sum);
+  std::int64_t bytes =
+      Workspace::size(product_rows(), groups * in, sum) + Workspace::size(longest_tap, groups * out, sum);
   if (is_half(type)) {
     bytes += Workspace::size(map.source_rows, groups * in, sum) + Workspace::size(map.target_rows, groups * out, sum) +
              Workspace::size(map.taps * groups * in, out, sum);
@@ -164,7 +171,7 @@ at::Tensor GemmConv::weight_grad(const at::Tensor& features, const at::Tensor& g
   const at::ScalarType sum = wide(type);
   const at::Tensor result = at::empty({map.taps, groups, in, out}, features.options());
   Workspace space(weight_grad_workspace(type), features);
-  const at::Tensor left = space.take(longest_tap, groups * in, sum);
+  const at::Tensor left = space.take(product_rows(), groups * in, sum);
   const at::Tensor right = space.take(longest_tap, groups * out, sum);
   at::Tensor x = features;
   at::Tensor g = grad;
@@ -189,6 +196,13 @@ at::Tensor GemmConv::weight_grad(const at::Tensor& features, const at::Tensor& g
       to = right.narrow(0, 0, count);
       kernels.gather(x, from, map.source + begin);
       kernels.gather(g, to, map.target + begin);
+    }
+    if (in == 1 && out == 1) {
+      at::Tensor row = sums.select(0, tap).view({groups});
+      at::Tensor product = left.narrow(0, 0, count);
+      at::mul_out(product, from, to);
+      at::sum_out(row, product, 0);
+      continue;
     }
     for (std::int64_t group = 0; group < groups; ++group) {
       at::Tensor block = sums.select(0, tap).select(0, group);

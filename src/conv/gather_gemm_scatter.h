@@ -6,6 +6,8 @@
 // types are computed with in float. The matrix product is torch's: its bits may depend on the number of threads.
 #pragma once
 
+#include <algorithm>
+
 #include <ATen/core/Tensor.h>
 
 #include "kernels/conv.h"
@@ -29,6 +31,12 @@ struct GemmConv {
   /// For the gradient of the weight, (taps, groups, in, out).
   std::int64_t weight_grad_workspace(at::ScalarType type) const;
   at::Tensor weight_grad(const at::Tensor& features, const at::Tensor& grad) const;
+
+ private:
+  /// Rows of the first buffer of weight_grad: depthwise, it also takes the products of the identity tap.
+  std::int64_t product_rows() const {
+    return in == 1 && out == 1 && map.identity_tap >= 0 ? std::max(longest_tap, map.target_rows) : longest_tap;
+  }
 };
 
 }  // namespace lacewing::conv

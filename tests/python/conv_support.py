@@ -1,4 +1,4 @@
-"""Clouds, and two oracles of sparse convolution that share no code with the library: dictionaries, and torch's dense."""
+"""Clouds, and two oracles of sparse convolution that share no code with the library: dictionaries and dense grids."""
 
 from __future__ import annotations
 

@@ -219,8 +219,9 @@ def _flatten_with_keys(plan: ConvolutionPlan) -> tuple[list[tuple[Any, Any]], An
 
 
 def _unflatten(leaves: Any, context: Any) -> ConvolutionPlan:
+    array, source, target = leaves
     meta, geometry = context
-    return ConvolutionPlan._make(*leaves[:1], tuple(meta), *leaves[1:], geometry)
+    return ConvolutionPlan._make(array, tuple(meta), source, target, geometry)
 
 
 pytree.register_pytree_node(

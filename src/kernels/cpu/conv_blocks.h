@@ -3,23 +3,27 @@
 
 #include "kernels/cpu/simd.h"
 
+/// A function of its own: inlined among its siblings, a block's sums and pointers would not keep their registers.
+#define LACEWING_BLOCK __attribute__((noinline))
+
 namespace lacewing::kernels::cpu::LACEWING_ISA {
 
 /// The widest block of columns, in vectors: what leaves registers for enough rows to hide the latency of a sum.
 template <typename A>
 inline constexpr int kMostVectors = kVectorRegisters == 32 && sizeof(A) == 4 ? 4 : 2;
 
-/// Rows of the tallest block of so many vectors: its sums, the vectors of one step and a broadcast fit the registers.
+/// Rows of the tallest block of so many vectors: its sums, the vectors of one step and a broadcast fit the vector
+/// registers, and its pointers the general ones.
 inline constexpr int most_rows(int vectors) {
   const int fit = (kVectorRegisters - vectors - 1) / vectors;
-  return fit >= 12 ? 12 : fit >= 8 ? 8 : fit >= 6 ? 6 : 4;
+  return fit >= 8 ? 8 : fit >= 6 ? 6 : 4;
 }
 
 /// c[i] += a[i] @ b for Rows rows at pointers: a[i] has `depth` entries, b is (depth, columns) with stride ldb, and
 /// c[i] has the Vectors * lanes columns, or `part` columns of one vector where Part.
 template <typename A, int Rows, int Vectors, bool Part>
-LACEWING_INLINE void row_block(const A* const* a, A* const* c, const A* b, std::int64_t ldb, std::int64_t depth,
-                               int part) {
+LACEWING_BLOCK void row_block(const A* const* a, A* const* c, const A* b, std::int64_t ldb, std::int64_t depth,
+                              int part) {
   using S = Simd<A>;
   typename S::Vec sum[Rows][Vectors];
 #pragma GCC unroll 16
@@ -55,8 +59,8 @@ LACEWING_INLINE void row_block(const A* const* a, A* const* c, const A* b, std::
 
 /// c[i, :] += sum over p of a[p][i] * b[p][:] for Rows entries of each a[p]: a block of a sum of outer products.
 template <typename A, int Rows, int Vectors, bool Part>
-LACEWING_INLINE void outer_block(const A* const* a, std::int64_t a_offset, const A* const* b, std::int64_t b_offset,
-                                 std::int64_t pairs, A* c, std::int64_t ldc, int part) {
+LACEWING_BLOCK void outer_block(const A* const* a, std::int64_t a_offset, const A* const* b, std::int64_t b_offset,
+                                std::int64_t pairs, A* c, std::int64_t ldc, int part) {
   using S = Simd<A>;
   typename S::Vec sum[Rows][Vectors];
 #pragma GCC unroll 16
@@ -92,7 +96,19 @@ LACEWING_INLINE void outer_block(const A* const* a, std::int64_t a_offset, const
   }
 }
 
-/// Covers `rows` by blocks from the tallest down: f(integral_constant<Rows>, first row).
+/// f(integral_constant<Rows>) for a number of rows in [1, Most].
+template <int Most, typename F>
+LACEWING_INLINE void with_rows(std::int64_t rows, F&& f) {
+  if constexpr (Most == 1) {
+    f(std::integral_constant<int, 1>{});
+  } else if (rows == Most) {
+    f(std::integral_constant<int, Most>{});
+  } else {
+    with_rows<Most - 1>(rows, f);
+  }
+}
+
+/// Covers `rows` by the tallest blocks and one for the rest: f(integral_constant<Rows>, first row).
 template <int Vectors, typename F>
 LACEWING_INLINE void for_row_blocks(std::int64_t rows, F&& f) {
   constexpr int tallest = most_rows(Vectors);
@@ -100,24 +116,8 @@ LACEWING_INLINE void for_row_blocks(std::int64_t rows, F&& f) {
   for (; at + tallest <= rows; at += tallest) {
     f(std::integral_constant<int, tallest>{}, at);
   }
-  if constexpr (tallest > 8) {
-    if (at + 8 <= rows) {
-      f(std::integral_constant<int, 8>{}, at);
-      at += 8;
-    }
-  }
-  if constexpr (tallest > 4) {
-    if (at + 4 <= rows) {
-      f(std::integral_constant<int, 4>{}, at);
-      at += 4;
-    }
-  }
-  if (at + 2 <= rows) {
-    f(std::integral_constant<int, 2>{}, at);
-    at += 2;
-  }
   if (at < rows) {
-    f(std::integral_constant<int, 1>{}, at);
+    with_rows<tallest - 1>(rows - at, [&](auto rest) LACEWING_INLINE_LAMBDA { f(rest, at); });
   }
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/cpu/conv_isa.h"
 
 #include <atomic>
+#include <utility>
 
 #include "kernels/cpu/conv_blocks.h"
 
@@ -28,6 +29,19 @@ void share_out(const CpuExecutor& executor, std::int64_t tasks, std::int64_t wor
   });
 }
 
+/// Calls f(tap, first pair, last pair) for the taps that have pairs in the tile of sorted targets [begin, end).
+template <typename F>
+LACEWING_INLINE void for_tile_taps(const ConvMap& map, std::int64_t begin, std::int64_t end, F&& f) {
+  const std::int64_t first = begin / kConvTileRows;
+  const std::int64_t last = (end + kConvTileRows - 1) / kConvTileRows;
+  for (std::int64_t tap = 0; tap < map.taps; ++tap) {
+    const std::int32_t* const table = map.target_tiles + tap * (map.tiles() + 1);
+    if (table[first] < table[last]) {
+      f(tap, map.tap_offsets[tap] + table[first], map.tap_offsets[tap] + table[last]);
+    }
+  }
+}
+
 template <typename T>
 class TileConv {
  public:
@@ -38,7 +52,7 @@ class TileConv {
         schedule_(schedule),
         width_(args.groups * args.out),
         weight_(scratch),
-        rows_(scratch + (schedule.packs_weight ? args.groups * args.in * args.out : 0)),
+        rows_(scratch + (schedule.depthwise ? args.groups : args.in * kConvMostColumns)),
         sums_(sums) {}
 
   /// Outputs of the sorted voxels [begin, end).
@@ -46,15 +60,11 @@ class TileConv {
     for (std::int64_t i = begin; i < end; ++i) {
       start(target(i));
     }
-    const ConvMap& map = args_.map;
-    const std::int64_t stride = map.tiles() + 1;
-    const std::int64_t first = begin / kConvTileRows;
-    const std::int64_t last = (end + kConvTileRows - 1) / kConvTileRows;
-    for (std::int64_t tap = 0; tap < map.taps; ++tap) {
-      const std::int32_t* const table = map.target_tiles + tap * stride;
-      const std::int64_t offset = map.tap_offsets[tap];
-      if (table[first] < table[last]) {
-        add_tap(tap, offset + table[first], offset + table[last]);
+    if (schedule_.depthwise) {
+      add_depthwise(begin, end);
+    } else {
+      for (std::int64_t g = 0; g < args_.groups; ++g) {
+        add_group(g, begin, end);
       }
     }
     if constexpr (is_narrow_v<T>) {
@@ -86,93 +96,95 @@ class TileConv {
     }
   }
 
-  /// The weight of a tap, (groups, in, out), in place or in scratch.
-  const Acc* weight(std::int64_t tap) {
-    const std::int64_t matrix = args_.in * args_.out;
-    const T* const from = static_cast<const T*>(args_.weight) + tap * args_.groups * matrix;
-    if constexpr (!is_narrow_v<T>) {
-      if (!schedule_.packs_weight) {
-        return from;
-      }
-    }
-    for (std::int64_t g = 0; g < args_.groups; ++g) {
-      pack(from + g * matrix, weight_ + g * matrix);
-    }
-    return weight_;
-  }
-
-  void pack(const T* from, Acc* to) {
-    if (!args_.transposed) {
-      widen_row(from, to, args_.in * args_.out);
-    } else if constexpr (is_narrow_v<T>) {
-      for (std::int64_t i = 0; i < args_.in; ++i) {
-        for (std::int64_t o = 0; o < args_.out; ++o) {
-          to[i * args_.out + o] = widen(from[o * args_.in + i]);
-        }
-      }
-    } else {
-      transpose_block(from, args_.in, to, args_.in, args_.out);
-    }
-  }
-
-  void add_tap(std::int64_t tap, std::int64_t begin, std::int64_t end) {
-    const Acc* const w = weight(tap);
-    for (std::int64_t p = begin; p < end; p += kConvPackedRows) {
-      const std::int64_t count = std::min(kConvPackedRows, end - p);
+  /// Calls f(source rows, output rows, count) for the pairs [first, last), some at a time; channels from these columns.
+  template <typename F>
+  LACEWING_INLINE void for_rows(std::int64_t first, std::int64_t last, std::int64_t channel, std::int64_t channels,
+                                std::int64_t column, F&& f) {
+    for (std::int64_t p = first; p < last; p += kConvPackedRows) {
+      const std::int64_t count = std::min(kConvPackedRows, last - p);
       const Acc* source[kConvPackedRows];
       Acc* sum[kConvPackedRows];
       for (std::int64_t i = 0; i < count; ++i) {
-        source[i] = source_row(args_.map.source[p + i], i);
-        sum[i] = sum_row(args_.map.target[p + i]);
+        const T* const from = static_cast<const T*>(args_.x) + args_.map.source[p + i] * args_.x_stride + channel;
+        if constexpr (is_narrow_v<T>) {
+          Acc* const to = rows_ + i * channels;
+          widen_row(from, to, channels);
+          source[i] = to;
+        } else {
+          source[i] = from;
+        }
+        sum[i] = sum_row(args_.map.target[p + i]) + column;
       }
-      if (schedule_.depthwise) {
-        add_depthwise(w, source, sum, count);
+      f(source, sum, count);
+    }
+  }
+
+  /// Columns of outputs go outermost: those of a tile and the inputs that they meet under all taps stay in cache.
+  void add_group(std::int64_t group, std::int64_t begin, std::int64_t end) {
+    for_column_blocks<Acc>(args_.out, [&](auto vectors, auto is_part, std::int64_t column,
+                                          int part) LACEWING_INLINE_LAMBDA {
+      const std::int64_t columns = decltype(is_part)::value ? part : decltype(vectors)::value * Simd<Acc>::lanes;
+      for_tile_taps(
+          args_.map, begin, end, [&](std::int64_t tap, std::int64_t first, std::int64_t last) LACEWING_INLINE_LAMBDA {
+            const auto [weight, stride] = weight_columns(tap * args_.groups + group, column, columns);
+            for_rows(first, last, group * args_.in, args_.in, group * args_.out + column,
+                     [&](const Acc* const* source, Acc* const* sum, std::int64_t count) LACEWING_INLINE_LAMBDA {
+                       for_row_blocks<decltype(vectors)::value>(
+                           count, [&](auto rows, std::int64_t at) LACEWING_INLINE_LAMBDA {
+                             row_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
+                                 source + at, sum + at, weight, stride, args_.in, part);
+                           });
+                     });
+          });
+    });
+  }
+
+  /// These columns of a matrix of the weight, (in, columns), in place or in scratch, and the stride of its rows.
+  LACEWING_INLINE std::pair<const Acc*, std::int64_t> weight_columns(std::int64_t matrix, std::int64_t column,
+                                                                     std::int64_t columns) {
+    const T* const from = static_cast<const T*>(args_.weight) + matrix * args_.in * args_.out;
+    if constexpr (is_narrow_v<T>) {
+      for (std::int64_t i = 0; i < args_.in; ++i) {
+        for (std::int64_t o = 0; o < columns; ++o) {
+          weight_[i * columns + o] =
+              widen(args_.transposed ? from[(column + o) * args_.in + i] : from[i * args_.out + column + o]);
+        }
+      }
+    } else {
+      if (!schedule_.packs_weight) {
+        return {from + column, args_.out};
+      }
+      if (args_.transposed) {
+        transpose_block(from + column * args_.in, args_.in, weight_, args_.in, columns);
       } else {
-        for (std::int64_t g = 0; g < args_.groups; ++g) {
-          add_rows(w + g * args_.in * args_.out, g, source, sum, count);
+        for (std::int64_t i = 0; i < args_.in; ++i) {
+          std::copy_n(from + i * args_.out + column, columns, weight_ + i * columns);
         }
       }
     }
+    return {weight_, columns};
   }
 
-  const Acc* source_row(std::int64_t row, std::int64_t slot) {
-    const T* const from = static_cast<const T*>(args_.x) + row * args_.x_stride;
-    if constexpr (is_narrow_v<T>) {
-      const std::int64_t channels = args_.groups * args_.in;
-      Acc* const to = rows_ + slot * channels;
-      widen_row(from, to, channels);
-      return to;
-    } else {
-      return from;
-    }
-  }
-
-  void add_depthwise(const Acc* w, const Acc* const* source, Acc* const* sum, std::int64_t count) const {
-    for (std::int64_t i = 0; i < count; ++i) {
-      const Acc* const x = source[i];
-      Acc* const y = sum[i];
-      for (std::int64_t c = 0; c < width_; ++c) {
-        y[c] += x[c] * w[c];
+  void add_depthwise(std::int64_t begin, std::int64_t end) {
+    for_tile_taps(args_.map, begin, end, [&](std::int64_t tap, std::int64_t first, std::int64_t last) {
+      const T* const from = static_cast<const T*>(args_.weight) + tap * args_.groups;
+      const Acc* weight = weight_;
+      if constexpr (is_narrow_v<T>) {
+        widen_row(from, weight_, args_.groups);
+      } else {
+        weight = from;
       }
-    }
-  }
-
-  void add_rows(const Acc* w, std::int64_t group, const Acc* const* source, Acc* const* sum, std::int64_t count) const {
-    const Acc* a[kConvPackedRows];
-    for (std::int64_t i = 0; i < count; ++i) {
-      a[i] = source[i] + group * args_.in;
-    }
-    for_column_blocks<Acc>(
-        args_.out, [&](auto vectors, auto is_part, std::int64_t column, int part) LACEWING_INLINE_LAMBDA {
-          Acc* c[kConvPackedRows];
-          for (std::int64_t i = 0; i < count; ++i) {
-            c[i] = sum[i] + group * args_.out + column;
-          }
-          for_row_blocks<decltype(vectors)::value>(count, [&](auto rows, std::int64_t at) LACEWING_INLINE_LAMBDA {
-            row_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
-                a + at, c + at, w + column, args_.out, args_.in, part);
-          });
-        });
+      for_rows(first, last, 0, args_.groups, 0,
+               [&](const Acc* const* source, Acc* const* sum, std::int64_t count) LACEWING_INLINE_LAMBDA {
+                 for (std::int64_t i = 0; i < count; ++i) {
+                   const Acc* const x = source[i];
+                   Acc* const y = sum[i];
+                   for (std::int64_t c = 0; c < args_.groups; ++c) {
+                     y[c] += x[c] * weight[c];
+                   }
+                 }
+               });
+    });
   }
 
   const ConvArgs& args_;
@@ -183,38 +195,60 @@ class TileConv {
   Acc* sums_;
 };
 
+/// A worker's rows of the gradient of the weight: of each tap, the rows (group, input channel) [begin, end).
+struct RowShare {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// Where the worker's share of tap `tap` begins, with the rows of all taps dealt out by their number of pairs.
+/// Boundaries fall between blocks of rows.
+std::int64_t share_boundary(const ConvMap& map, std::int64_t tap, std::int64_t rows, std::int64_t worker,
+                            std::int64_t workers) {
+  constexpr std::int64_t kBlock = 4;
+  const std::int64_t pairs = map.tap_offsets[tap + 1] - map.tap_offsets[tap];
+  const std::int64_t wanted = map.pairs() * worker / workers - map.tap_offsets[tap];
+  if (worker == 0 || wanted < 0) {
+    return 0;
+  }
+  if (worker == workers || wanted >= pairs) {
+    return rows;
+  }
+  return std::min(rows, rows * wanted / pairs / kBlock * kBlock);
+}
+
 template <typename T>
 class TileWeightGrad {
  public:
   using Acc = accumulate_t<T>;
 
-  TileWeightGrad(const ConvWeightGradArgs& args, const WeightGradSchedule& schedule, Acc* scratch)
-      : args_(args), schedule_(schedule), scratch_(scratch) {}
+  TileWeightGrad(const ConvWeightGradArgs& args, Acc* scratch, Acc* sums)
+      : args_(args), scratch_(scratch), sums_(sums) {}
 
-  /// Adds the outer products of the pairs [begin, end), all of one tap, to sum (groups, in, out).
-  void run(std::int64_t begin, std::int64_t end, Acc* sum) {
-    for (std::int64_t p = begin; p < end; p += schedule_.block) {
-      const std::int64_t count = std::min(schedule_.block, end - p);
-      const Acc* left[kMostPairs];
-      const Acc* right[kMostPairs];
+  /// Adds the outer products of the tap's pairs [first, last) to the rows of its gradient.
+  void run(std::int64_t tap, std::int64_t first, std::int64_t last, RowShare share) {
+    Acc* const sum = sums_ + tap * args_.groups * args_.in * args_.out;
+    for (std::int64_t p = first; p < last; p += kConvPairBlock) {
+      const std::int64_t count = std::min(kConvPairBlock, last - p);
+      const Acc* left[kConvPairBlock];
+      const Acc* right[kConvPairBlock];
       for (std::int64_t i = 0; i < count; ++i) {
         left[i] = row(args_.x, args_.map.source[p + i] * args_.x_stride, args_.groups * args_.in, 0, i);
         right[i] = row(args_.grad, args_.map.target[p + i] * args_.grad_stride, args_.groups * args_.out,
-                       schedule_.block * args_.groups * args_.in, i);
+                       kConvPairBlock * args_.groups * args_.in, i);
       }
       if (args_.in == 1 && args_.out == 1) {
-        add_depthwise(left, right, count, sum);
+        add_depthwise(left, right, count, share, sum);
         continue;
       }
-      for (std::int64_t g = 0; g < args_.groups; ++g) {
-        add_group(left, right, count, g, sum + g * args_.in * args_.out);
+      for (std::int64_t g = share.begin / args_.in; g * args_.in < share.end; ++g) {
+        add_group(left, right, count, g, std::max(share.begin - g * args_.in, std::int64_t{0}),
+                  std::min(share.end - g * args_.in, args_.in), sum + g * args_.in * args_.out);
       }
     }
   }
 
  private:
-  static constexpr std::int64_t kMostPairs = 128;
-
   const Acc* row(const void* base, std::int64_t offset, std::int64_t channels, std::int64_t start, std::int64_t slot) {
     const T* const from = static_cast<const T*>(base) + offset;
     if constexpr (is_narrow_v<T>) {
@@ -226,31 +260,33 @@ class TileWeightGrad {
     }
   }
 
-  void add_depthwise(const Acc* const* left, const Acc* const* right, std::int64_t count, Acc* sum) const {
+  void add_depthwise(const Acc* const* left, const Acc* const* right, std::int64_t count, RowShare share,
+                     Acc* sum) const {
     for (std::int64_t i = 0; i < count; ++i) {
       const Acc* const x = left[i];
       const Acc* const g = right[i];
-      for (std::int64_t c = 0; c < args_.groups; ++c) {
+      for (std::int64_t c = share.begin; c < share.end; ++c) {
         sum[c] += x[c] * g[c];
       }
     }
   }
 
+  /// Rows [begin, end) of one group's gradient.
   void add_group(const Acc* const* left, const Acc* const* right, std::int64_t count, std::int64_t group,
-                 Acc* sum) const {
+                 std::int64_t begin, std::int64_t end, Acc* sum) const {
     for_column_blocks<Acc>(
         args_.out, [&](auto vectors, auto is_part, std::int64_t column, int part) LACEWING_INLINE_LAMBDA {
-          for_row_blocks<decltype(vectors)::value>(args_.in, [&](auto rows, std::int64_t at) LACEWING_INLINE_LAMBDA {
+          for_row_blocks<decltype(vectors)::value>(end - begin, [&](auto rows, std::int64_t at) LACEWING_INLINE_LAMBDA {
             outer_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
-                left, group * args_.in + at, right, group * args_.out + column, count, sum + at * args_.out + column,
-                args_.out, part);
+                left, group * args_.in + begin + at, right, group * args_.out + column, count,
+                sum + (begin + at) * args_.out + column, args_.out, part);
           });
         });
   }
 
   const ConvWeightGradArgs& args_;
-  const WeightGradSchedule& schedule_;
   Acc* scratch_;
+  Acc* sums_;
 };
 
 template <typename T>
@@ -271,48 +307,46 @@ template <typename T>
 void weight_grad_typed(const ConvWeightGradArgs& args, const WeightGradSchedule& schedule, const CpuExecutor& executor,
                        void* workspace) {
   using Acc = accumulate_t<T>;
-  const std::int64_t* const offsets = args.map.tap_offsets;
-  const std::int64_t pairs = args.map.pairs();
-  const std::int64_t matrix = schedule.matrix;
+  const ConvMap& map = args.map;
   Acc* const scratch = static_cast<Acc*>(workspace);
-  Acc* const partials = scratch + schedule.scratch * executor.max_threads();
   Acc* sums = nullptr;
   if constexpr (is_narrow_v<T>) {
-    sums = partials + schedule.partials();
+    sums = scratch + schedule.scratch * executor.max_threads();
   } else {
     sums = static_cast<T*>(args.weight_grad);
   }
-  std::fill_n(sums, args.map.taps * matrix, Acc{});
-  std::fill_n(partials, schedule.partials(), Acc{});
-  const auto share_begin = [&](std::int64_t share) { return pairs * share / schedule.shares; };
-  share_out(executor, schedule.shares, pairs * matrix, [&](std::int64_t worker, std::int64_t share) {
-    TileWeightGrad<T> tile(args, schedule, scratch + worker * schedule.scratch);
-    const std::int64_t begin = share_begin(share);
-    const std::int64_t end = share_begin(share + 1);
-    for (std::int64_t tap = 0; tap < args.map.taps; ++tap) {
-      const std::int64_t from = std::max(begin, offsets[tap]);
-      const std::int64_t to = std::min(end, offsets[tap + 1]);
-      if (from < to) {
-        // A share that begins inside a tap adds to its own partial sum of it.
-        const bool inside = offsets[tap] < begin;
-        tile.run(from, to, inside ? partials + (share - 1) * matrix : sums + tap * matrix);
+  const std::int64_t rows = args.groups * args.in;
+  const std::int64_t workers = map.pairs() * schedule.matrix < kSerial ? 1 : executor.max_threads();
+  executor.parallel_for(0, workers, 1, [&](std::int64_t first_worker, std::int64_t last_worker) {
+    for (std::int64_t worker = first_worker; worker < last_worker; ++worker) {
+      TileWeightGrad<T> tile(args, scratch + worker * schedule.scratch, sums);
+      const auto share_of = [&](std::int64_t tap) {
+        return RowShare{share_boundary(map, tap, rows, worker, workers),
+                        share_boundary(map, tap, rows, worker + 1, workers)};
+      };
+      for (std::int64_t tap = 0; tap < map.taps; ++tap) {
+        const RowShare share = share_of(tap);
+        std::fill(sums + tap * schedule.matrix + share.begin * args.out,
+                  sums + tap * schedule.matrix + share.end * args.out, Acc{});
+      }
+      for (std::int64_t row = 0; row < map.target_rows; row += schedule.tile_rows) {
+        for_tile_taps(map, row, std::min(row + schedule.tile_rows, map.target_rows),
+                      [&](std::int64_t tap, std::int64_t first, std::int64_t last) {
+                        const RowShare share = share_of(tap);
+                        if (share.begin < share.end) {
+                          tile.run(tap, first, last, share);
+                        }
+                      });
+      }
+      if constexpr (is_narrow_v<T>) {
+        for (std::int64_t tap = 0; tap < map.taps; ++tap) {
+          const RowShare share = share_of(tap);
+          const std::int64_t from = tap * schedule.matrix + share.begin * args.out;
+          narrow_row<T>(sums + from, static_cast<T*>(args.weight_grad) + from, (share.end - share.begin) * args.out);
+        }
       }
     }
   });
-  for (std::int64_t share = 1; share < schedule.shares; ++share) {
-    const std::int64_t begin = share_begin(share);
-    const std::int64_t tap = std::upper_bound(offsets, offsets + args.map.taps, begin) - offsets - 1;
-    if (offsets[tap] < begin) {
-      Acc* const sum = sums + tap * matrix;
-      const Acc* const partial = partials + (share - 1) * matrix;
-      for (std::int64_t i = 0; i < matrix; ++i) {
-        sum[i] += partial[i];
-      }
-    }
-  }
-  if constexpr (is_narrow_v<T>) {
-    narrow_row<T>(sums, static_cast<T*>(args.weight_grad), args.map.taps * matrix);
-  }
 }
 
 }  // namespace
