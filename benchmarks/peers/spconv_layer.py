@@ -17,8 +17,12 @@ def find() -> Any | None:
     """The module spconv.pytorch, or None."""
     try:
         import spconv.pytorch as spconv
+        from spconv.pytorch import ops
     except (ImportError, OSError):
         return None
+    if not torch.cuda.is_available():
+        # Its backward pass asks for a CUDA stream even on the CPU, where it does not use it.
+        ops.get_current_stream = lambda: 0
     return spconv
 
 

@@ -9,6 +9,7 @@
 
 #include "conv/calls.h"
 #include "conv/kernel_map.h"
+#include "conv/lidar.h"
 
 namespace lacewing::conv {
 namespace {
@@ -149,14 +150,35 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> unique(const at::Tensor& coordina
   });
 }
 
+/// Points (n, 4) and classes (n,) of a generated scan.
+std::tuple<at::Tensor, at::Tensor> lidar(std::int64_t seed, std::int64_t beams, std::int64_t azimuths,
+                                         std::int64_t objects) {
+  TORCH_CHECK(beams > 0 && azimuths > 0 && objects >= 0 && beams * azimuths < (std::int64_t{1} << 31),
+              "[lacewing.synthetic_scan] beams and azimuths must be positive and objects not negative, not ", beams,
+              ", ", azimuths, " and ", objects);
+  LidarOptions options;
+  options.seed = static_cast<std::uint64_t>(seed);
+  options.beams = beams;
+  options.azimuths = azimuths;
+  options.objects = objects;
+  const LidarScan scan = synthetic_scan(options, torch_executor());
+  const auto count = static_cast<std::int64_t>(scan.classes.size());
+  const at::Tensor points = at::empty({count, 4}, at::TensorOptions().dtype(at::kFloat));
+  std::copy(scan.points.begin(), scan.points.end(), points.mutable_data_ptr<float>());
+  return {points, to_tensor(scan.classes)};
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
+  m.def("synthetic_scan(int seed, int beams, int azimuths, int objects) -> (Tensor, Tensor)");
   m.def(
       "sparse_conv_plan(Tensor? fine, Tensor? coarse, int[] kernel_size, int[] stride, int[] dilation, str targets, "
       "str op) -> (Tensor, Tensor, Tensor)");
   m.def("unique_voxels(Tensor coordinates) -> (Tensor, Tensor, Tensor)");
 }
+
+TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) { m.impl("synthetic_scan", lidar); }
 
 TORCH_LIBRARY_IMPL(lacewing, CPU, m) {
   m.impl("sparse_conv_plan", conv_plan);

@@ -12,6 +12,7 @@ from .layers import (
     SubmanifoldConv,
     VoxelBatchNorm,
 )
+from .lidar import CLASSES, synthetic_scan
 from .plan import ConvolutionPlan
 from .pooling import (
     avg_pool,
@@ -28,6 +29,7 @@ from .voxels import quantize, reduce_voxels, unique_voxels
 from .weights import convert_state_dict, convert_weight
 
 __all__ = [
+    "CLASSES",
     "ConvolutionPlan",
     "GlobalPool",
     "InverseConv",
@@ -53,6 +55,7 @@ __all__ = [
     "sparse_conv",
     "sparse_conv_workspace",
     "sum_pool",
+    "synthetic_scan",
     "unique_voxels",
     "unpool",
     "weight_from_user",

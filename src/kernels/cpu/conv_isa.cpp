@@ -52,7 +52,7 @@ class TileConv {
         schedule_(schedule),
         width_(args.groups * args.out),
         weight_(scratch),
-        rows_(scratch + (schedule.depthwise ? args.groups : args.in * kConvMostColumns)),
+        rows_(scratch + schedule.weight_scratch),
         sums_(sums) {}
 
   /// Outputs of the sorted voxels [begin, end).
@@ -119,47 +119,49 @@ class TileConv {
     }
   }
 
-  /// Columns of outputs go outermost: those of a tile and the inputs that they meet under all taps stay in cache.
+  /// Columns of outputs go outermost, then pieces of the input channels: a tile's piece of the inputs that it meets
+  /// under all taps stays in the second-level cache.
   void add_group(std::int64_t group, std::int64_t begin, std::int64_t end) {
     for_column_blocks<Acc>(args_.out, [&](auto vectors, auto is_part, std::int64_t column,
                                           int part) LACEWING_INLINE_LAMBDA {
       const std::int64_t columns = decltype(is_part)::value ? part : decltype(vectors)::value * Simd<Acc>::lanes;
-      for_tile_taps(
-          args_.map, begin, end, [&](std::int64_t tap, std::int64_t first, std::int64_t last) LACEWING_INLINE_LAMBDA {
-            const auto [weight, stride] = weight_columns(tap * args_.groups + group, column, columns);
-            for_rows(first, last, group * args_.in, args_.in, group * args_.out + column,
-                     [&](const Acc* const* source, Acc* const* sum, std::int64_t count) LACEWING_INLINE_LAMBDA {
-                       for_row_blocks<decltype(vectors)::value>(
-                           count, [&](auto rows, std::int64_t at) LACEWING_INLINE_LAMBDA {
-                             row_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
-                                 source + at, sum + at, weight, stride, args_.in, part);
-                           });
-                     });
-          });
+      for (std::int64_t channel = 0; channel < args_.in; channel += kConvDepth) {
+        const std::int64_t depth = std::min(kConvDepth, args_.in - channel);
+        for_tile_taps(
+            args_.map, begin, end, [&](std::int64_t tap, std::int64_t first, std::int64_t last) LACEWING_INLINE_LAMBDA {
+              const auto [weight, stride] = weight_block(tap * args_.groups + group, channel, depth, column, columns);
+              for_rows(first, last, group * args_.in + channel, depth, group * args_.out + column,
+                       [&](const Acc* const* source, Acc* const* sum, std::int64_t count) LACEWING_INLINE_LAMBDA {
+                         for_row_blocks<decltype(vectors)::value>(count, [&](auto rows,
+                                                                             std::int64_t at) LACEWING_INLINE_LAMBDA {
+                           row_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
+                               source + at, sum + at, weight, stride, depth, part);
+                         });
+                       });
+            });
+      }
     });
   }
 
-  /// These columns of a matrix of the weight, (in, columns), in place or in scratch, and the stride of its rows.
-  LACEWING_INLINE std::pair<const Acc*, std::int64_t> weight_columns(std::int64_t matrix, std::int64_t column,
-                                                                     std::int64_t columns) {
-    const T* const from = static_cast<const T*>(args_.weight) + matrix * args_.in * args_.out;
+  /// A block of a matrix of the weight, (depth, columns), in place or in scratch, and the stride of its rows.
+  LACEWING_INLINE std::pair<const Acc*, std::int64_t> weight_block(std::int64_t matrix, std::int64_t channel,
+                                                                   std::int64_t depth, std::int64_t column,
+                                                                   std::int64_t columns) {
+    const T* const whole = static_cast<const T*>(args_.weight) + matrix * args_.in * args_.out;
+    const T* const from = args_.transposed ? whole + column * args_.in + channel : whole + channel * args_.out + column;
     if constexpr (is_narrow_v<T>) {
-      for (std::int64_t i = 0; i < args_.in; ++i) {
+      for (std::int64_t i = 0; i < depth; ++i) {
         for (std::int64_t o = 0; o < columns; ++o) {
-          weight_[i * columns + o] =
-              widen(args_.transposed ? from[(column + o) * args_.in + i] : from[i * args_.out + column + o]);
+          weight_[i * columns + o] = widen(args_.transposed ? from[o * args_.in + i] : from[i * args_.out + o]);
         }
       }
+    } else if (!schedule_.packs_weight) {
+      return {from, args_.out};
+    } else if (args_.transposed) {
+      transpose_block(from, args_.in, weight_, depth, columns);
     } else {
-      if (!schedule_.packs_weight) {
-        return {from + column, args_.out};
-      }
-      if (args_.transposed) {
-        transpose_block(from + column * args_.in, args_.in, weight_, args_.in, columns);
-      } else {
-        for (std::int64_t i = 0; i < args_.in; ++i) {
-          std::copy_n(from + i * args_.out + column, columns, weight_ + i * columns);
-        }
+      for (std::int64_t i = 0; i < depth; ++i) {
+        std::copy_n(from + i * args_.out, columns, weight_ + i * columns);
       }
     }
     return {weight_, columns};

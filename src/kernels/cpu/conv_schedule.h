@@ -11,18 +11,21 @@ namespace lacewing::kernels::cpu {
 
 struct ConvSchedule {
   bool depthwise = false;
-  bool packs_weight = false;      ///< a block of columns of a tap's weight is copied to scratch, widened or transposed
-  bool widens = false;            ///< rows are widened into scratch, outputs summed in a buffer of floats
-  std::int64_t tile_rows = 0;     ///< outputs of a task, a multiple of kConvTileRows
-  std::int64_t scratch = 0;       ///< elements of the accumulate type for each thread
-  std::int64_t sums = 0;          ///< elements of the buffer of floats, shared
-  std::int64_t element_size = 4;  ///< of the accumulate type
+  bool packs_weight = false;   ///< a block of columns of a tap's weight is copied to scratch, widened or transposed
+  bool widens = false;         ///< rows are widened into scratch, outputs summed in a buffer of floats
+  std::int64_t tile_rows = 0;  ///< outputs of a task, a multiple of kConvTileRows
+  std::int64_t weight_scratch = 0;  ///< elements of the accumulate type for each thread: a block of a tap's weight,
+  std::int64_t scratch = 0;         ///< and all, with the widened rows
+  std::int64_t sums = 0;            ///< elements of the buffer of floats, shared
+  std::int64_t element_size = 4;    ///< of the accumulate type
 
   std::int64_t workspace(int threads) const { return (scratch * threads + sums) * element_size; }
 };
 
 /// Columns of the widest block: four vectors of the widest kind.
 inline constexpr std::int64_t kConvMostColumns = 64;
+/// Input channels of a block: with them, a tile of inputs fits the second-level cache.
+inline constexpr std::int64_t kConvDepth = 128;
 /// Rows whose addresses are gathered, or which are widened, at a time.
 inline constexpr std::int64_t kConvPackedRows = 96;
 
@@ -37,11 +40,11 @@ inline ConvSchedule schedule_conv(const ConvArgs& args) {
   // Wide channels amortise the weight over more rows; narrow ones keep the tile in the second-level cache.
   const std::int64_t matrix = args.in * args.out;
   schedule.tile_rows = matrix >= 128 * 128 ? 1024 : 512;
-  schedule.scratch =
-      (schedule.packs_weight ? args.in * kConvMostColumns : 0) + (schedule.widens ? kConvPackedRows * args.in : 0);
-  if (schedule.depthwise) {
-    schedule.scratch = schedule.widens ? (1 + kConvPackedRows) * args.groups : 0;
+  const std::int64_t depth = schedule.depthwise ? args.groups : std::min(args.in, kConvDepth);
+  if (schedule.packs_weight) {
+    schedule.weight_scratch = schedule.depthwise ? depth : depth * kConvMostColumns;
   }
+  schedule.scratch = schedule.weight_scratch + (schedule.widens ? kConvPackedRows * depth : 0);
   schedule.sums = schedule.widens ? args.map.target_rows * args.groups * args.out : 0;
   return schedule;
 }
