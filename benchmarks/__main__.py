@@ -1,4 +1,5 @@
-"""Command line: ``python -m benchmarks [--only P1] [--device cpu|cuda] [--quick] [--threads N] [--json PATH]``."""
+"""Command line: ``python -m benchmarks [--only P1] [--device cpu|cuda] [--quick] [--threads N] [--budget S]
+[--json PATH]``."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from benchmarks.environment import describe_run
 from benchmarks.limits import measure_limits
 from benchmarks.registry import load_workloads, select
 from benchmarks.results import merge, outcome_json
+from benchmarks.timing import Schedule
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -28,6 +30,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--quick", action="store_true", help="small sizes and few repeats: a smoke test, not a result")
     parser.add_argument("--threads", type=int, help="torch threads; default: torch's own choice")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="for each row, once three repeats are done")
     parser.add_argument("--json", type=Path, metavar="PATH", help="result file; pages and plots go beside it")
     return parser.parse_args(arguments)
 
@@ -37,6 +40,7 @@ def command_line(options: argparse.Namespace) -> str:
     words = ["python -m benchmarks", *(f"--only {id}" for id in options.only), f"--device {options.device}"]
     words += ["--quick"] * options.quick
     words += [f"--threads {options.threads}"] * (options.threads is not None)
+    words += [f"--budget {options.budget:g}"] * (options.budget is not None)
     return " ".join(words)
 
 
@@ -59,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = torch.device(options.device)
     header = describe_run(device, command_line(options))
     limits = measure_limits(device, options.quick)
-    context = Context(device, options.quick, limits, lambda line: print(line, file=sys.stderr, flush=True))
+    tell = lambda line: print(line, file=sys.stderr, flush=True)
+    schedule = None if options.budget is None else Schedule(budget_s=options.budget)
+    context = Context(device, options.quick, limits, tell, schedule)
     print(report.run_line(header), report.limits_line(limits), sep="\n", flush=True)
     for workload in chosen:
         context.tell(f"{workload.id}: {workload.title}")

@@ -1,6 +1,6 @@
 # Compiles kernels once per CPU instruction set; the library picks one at run time.
 #
-#   lacewing_add_isa_sources(<target> <file.cpp>...)
+#   lacewing_add_isa_sources(<target> <file.cpp>...)     once for a target
 #
 # Each file is compiled with LACEWING_ISA=baseline, avx2 and avx512 (a bare word: use it as the name of a namespace)
 # and LACEWING_ISA_LEVEL=0, 1 and 2. On other processors than x86-64 only the baseline is compiled.
@@ -37,13 +37,18 @@ function(lacewing_add_isa_sources target)
       endif()
       target_compile_options(${objects} PRIVATE
         -fno-math-errno -ffp-contract=fast ${LACEWING_ISA_FLAGS_${isa}})
-      # Linked, not added as sources: these come behind the target's own objects.
-      target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:$<TARGET_OBJECTS:${objects}>>)
-      if(level EQUAL 0)
-        target_compile_definitions(${target} PRIVATE LACEWING_HAVE_X86_ISA=${LACEWING_HAVE_X86_ISA})
-      endif()
     endif()
     target_sources(${objects} PRIVATE ${ARGN})
     math(EXPR level "${level} + 1")
   endforeach()
+  lacewing_link_isa_objects(${target} ${target})
+endfunction()
+
+# Links the objects that lacewing_add_isa_sources(<owner> ...) has made into another target too.
+function(lacewing_link_isa_objects target owner)
+  foreach(isa IN LISTS LACEWING_ISA_LEVELS)
+    # Linked, not added as sources: these come behind the target's own objects.
+    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:$<TARGET_OBJECTS:${owner}_${isa}>>)
+  endforeach()
+  target_compile_definitions(${target} PRIVATE LACEWING_HAVE_X86_ISA=${LACEWING_HAVE_X86_ISA})
 endfunction()

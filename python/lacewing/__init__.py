@@ -1,6 +1,6 @@
 """Lacewing: differentiable sparse tensor operations for PyTorch."""
 
-from . import product
+from . import conv, product
 from ._library import ops
 from .backend import backend, cpu_isa, get_backend, set_backend
 from .info import (
@@ -22,6 +22,7 @@ __all__ = [
     "SparseScale",
     "SparseScaleInfo",
     "backend",
+    "conv",
     "cpu_isa",
     "derive_backward",
     "get_backend",

@@ -6,12 +6,7 @@
 #include "kernels/cpu/schedule.h"
 #include "support.h"
 
-namespace lacewing::kernels {
-
-// The library's own isa() asks the processor once; here each level is run in turn.
-cpu::Isa cpu::isa() { return test::chosen_isa; }
-
-namespace test {
+namespace lacewing::kernels::test {
 namespace {
 
 /// Terms (0,0) -> 0, (0,1) -> 1, (1,1) -> 1 with scale 1, 2, -1; row 2 has none.
@@ -599,5 +594,4 @@ TEST(KernelSchedule, RowsAreSharedByTheirTerms) {
 }
 
 }  // namespace
-}  // namespace test
-}  // namespace lacewing::kernels
+}  // namespace lacewing::kernels::test

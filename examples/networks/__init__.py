@@ -1,0 +1,1 @@
+"""Networks made of Lacewing's layers."""

@@ -1,0 +1,99 @@
+"""U-Nets of residual blocks on voxels, shaped as MinkUNet18 and MinkUNet42, and CenterPoint's encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from lacewing.conv import InverseConv, SparseConv, SubmanifoldConv, VoxelBatchNorm, VoxelTensor
+
+PLANES = (32, 64, 128, 256, 256, 128, 96, 96)
+
+
+class Unit(nn.Module):
+    """A convolution and a batch norm, and a ReLU unless it ends a residual branch."""
+
+    def __init__(self, conv: nn.Module, channels: int, relu: bool = True) -> None:
+        super().__init__()
+        self.conv, self.norm, self.relu = conv, VoxelBatchNorm(channels), relu
+
+    def forward(self, x: VoxelTensor) -> VoxelTensor:
+        y = self.norm(self.conv(x))
+        return y.map(torch.relu) if self.relu else y
+
+
+class Block(nn.Module):
+    """Two submanifold 3^3 layers and a shortcut, by a 1^3 layer where the channels change."""
+
+    def __init__(self, cin: int, cout: int) -> None:
+        super().__init__()
+        self.first = Unit(SubmanifoldConv(cin, cout, bias=False), cout)
+        self.second = Unit(SubmanifoldConv(cout, cout, bias=False), cout, relu=False)
+        self.shortcut = Unit(SubmanifoldConv(cin, cout, 1, bias=False), cout, False) if cin != cout else nn.Identity()
+
+    def forward(self, x: VoxelTensor) -> VoxelTensor:
+        return (self.second(self.first(x)) + self.shortcut(x)).map(torch.relu)
+
+
+class MinkUNet(nn.Module):
+    """Four levels down by 2^3 layers of stride 2 and back up by their inverses, with concatenated skips."""
+
+    def __init__(
+        self,
+        in_channels: int = 4,
+        classes: int = 20,
+        planes: Sequence[int] = PLANES,
+        blocks: Sequence[int] = (2,) * 8,
+        stem: int = 5,
+    ) -> None:
+        super().__init__()
+        width = planes[0]
+        self.stem = Unit(SubmanifoldConv(in_channels, width, stem, bias=False), width)
+        self.down, self.encode = nn.ModuleList(), nn.ModuleList()
+        skips = [width]
+        for level in range(4):
+            self.down.append(Unit(SparseConv(width, width, 2, 2, bias=False), width))
+            self.encode.append(_stage(width, planes[level], blocks[level]))
+            width = planes[level]
+            skips.append(width)
+        self.up, self.decode = nn.ModuleList(), nn.ModuleList()
+        skips.pop()
+        for level in range(4, 8):
+            self.up.append(Unit(InverseConv(width, planes[level], 2, 2, bias=False), planes[level]))
+            self.decode.append(_stage(planes[level] + skips.pop(), planes[level], blocks[level]))
+            width = planes[level]
+        self.head = SubmanifoldConv(width, classes, 1)
+
+    def forward(self, x: VoxelTensor) -> VoxelTensor:
+        levels = [self.stem(x)]
+        for down, encode in zip(self.down, self.encode, strict=True):
+            levels.append(encode(down(levels[-1])))
+        y = levels.pop()
+        for up, decode in zip(self.up, self.decode, strict=True):
+            y = decode(up(y).cat(levels.pop()))
+        return self.head(y)
+
+
+def _stage(cin: int, cout: int, blocks: int) -> nn.Sequential:
+    return nn.Sequential(*(Block(cin if i == 0 else cout, cout) for i in range(blocks)))
+
+
+def minkunet18(in_channels: int = 4, classes: int = 20) -> MinkUNet:
+    """Two blocks on each of the eight stages."""
+    return MinkUNet(in_channels, classes)
+
+
+def minkunet42(in_channels: int = 4, classes: int = 20) -> MinkUNet:
+    """The same planes with more blocks, 42 convolutions on its longest path as the name says."""
+    return MinkUNet(in_channels, classes, blocks=(2, 3, 4, 6, 2, 2, 2, 2))
+
+
+def center_point_encoder(in_channels: int = 4) -> nn.Sequential:
+    """Submanifold blocks of 16, 32, 64 and 128 channels with strided 3^3 layers between."""
+    layers: list[nn.Module] = [Unit(SubmanifoldConv(in_channels, 16, bias=False), 16), Block(16, 16), Block(16, 16)]
+    for cin, cout in ((16, 32), (32, 64), (64, 128)):
+        down = SparseConv(cin, cout, 3, 2, targets="reachable", bias=False)
+        layers += [Unit(down, cout), Block(cout, cout), Block(cout, cout)]
+    return nn.Sequential(*layers)

@@ -1,0 +1,100 @@
+// Sparse convolution of point clouds in 1 to 4 dimensions, by plans, differentiable to any order.
+//
+// Coordinates are (voxels, 1 + axes) int32 tensors with the batch index first; voxels are distinct. One relation holds
+// per axis:  fine = stride * coarse + dilation * (tap - (size - 1) / 2), taps in lexicographic order of the axes.
+// Errors are c10::Error with one sentence.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <lacewing/export.h>
+
+namespace lacewing {
+
+/// Size, stride and dilation of a kernel, one entry per axis; an empty stride or dilation is 1.
+struct ConvolutionKernel {
+  std::vector<std::int64_t> size;
+  std::vector<std::int64_t> stride;
+  std::vector<std::int64_t> dilation;
+};
+
+/// How target coordinates are made: `same` keeps the source's (submanifold), `strided` takes the unique
+/// floor(coordinate / stride), `reachable` every voxel that a tap leads to.
+enum class ConvolutionTargets : std::uint8_t { same, strided, reachable };
+
+/// `automatic` takes the tiles on the CPU and gather_gemm_scatter on CUDA.
+enum class ConvolutionAlgorithm : std::uint8_t { automatic, tiles, gather_gemm_scatter };
+
+/// Which source voxel meets which target voxel under which tap, found once. Immutable, cheap to copy, shared freely
+/// between threads.
+class LACEWING_API ConvolutionPlan {
+ public:
+  /// From (fine) coordinates to targets made by rule.
+  static ConvolutionPlan build(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
+                               ConvolutionTargets targets = ConvolutionTargets::same);
+  /// From (fine) coordinates to given (coarse) ones.
+  static ConvolutionPlan build(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
+                               const at::Tensor& targets);
+  /// From (coarse) coordinates to given fine ones, or to all reachable ones.
+  static ConvolutionPlan build_transposed(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
+                                          const std::optional<at::Tensor>& targets = std::nullopt);
+
+  /// Source and target exchanged; shares all memory.
+  ConvolutionPlan transposed() const;
+  ConvolutionPlan with_algorithm(ConvolutionAlgorithm algorithm) const;
+  ConvolutionPlan to(at::Device device) const;
+
+  const at::Tensor& source() const { return source_; }
+  const at::Tensor& target() const { return target_; }
+  const ConvolutionKernel& kernel() const { return kernel_; }
+  bool is_transposed() const;
+  std::int64_t taps() const;
+  std::int64_t pair_count() const { return meta_.back(); }
+  /// Source and target rows of a tap, as views.
+  std::tuple<at::Tensor, at::Tensor> pairs(std::int64_t tap) const;
+
+  /// What the registered ops take.
+  const at::Tensor& array() const { return array_; }
+  const std::vector<std::int64_t>& meta() const { return meta_; }
+
+ private:
+  ConvolutionPlan() = default;
+  static ConvolutionPlan make(const std::optional<at::Tensor>& fine, const std::optional<at::Tensor>& coarse,
+                              const ConvolutionKernel& kernel, const char* targets);
+
+  at::Tensor array_;
+  std::vector<std::int64_t> meta_;
+  at::Tensor source_;
+  at::Tensor target_;
+  ConvolutionKernel kernel_;
+};
+
+/// out[target] = bias + sum over pairs of features[source] @ weight[tap], group by group: (source voxels, Cin),
+/// (taps, groups, Cin/groups, Cout/groups) -> (target voxels, Cout). float16, bfloat16 (sums in float32), float32,
+/// float64. Differentiable to any order for features, weight and bias. Allocates the result and the workspace that
+/// sparse_conv_workspace tells; deterministic.
+LACEWING_API at::Tensor sparse_conv(const at::Tensor& features, const at::Tensor& weight, const ConvolutionPlan& plan,
+                                    const std::optional<at::Tensor>& bias = std::nullopt);
+
+/// The bytes that sparse_conv allocates beside its result.
+LACEWING_API std::int64_t sparse_conv_workspace(const at::Tensor& features, const at::Tensor& weight,
+                                                const ConvolutionPlan& plan);
+
+/// The largest value of the source voxels of each target, per channel, and its source row (-1 and 0 where there is
+/// none).
+LACEWING_API std::tuple<at::Tensor, at::Tensor> sparse_max_pool(const at::Tensor& features,
+                                                                const ConvolutionPlan& plan);
+
+/// (Cout, Cin/groups, *size) to (taps, groups, Cin/groups, Cout/groups); `transposed`: from (Cin, Cout/groups, *size).
+LACEWING_API at::Tensor conv_weight_from_user(const at::Tensor& weight, std::int64_t groups = 1,
+                                              bool transposed = false);
+
+/// The distinct voxels in sorted order, the first row of each, and the row of the result that each given row went to.
+LACEWING_API std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_voxels(const at::Tensor& coordinates);
+
+}  // namespace lacewing

@@ -1,0 +1,81 @@
+"""The convolution itself, differentiable to any order, and the layouts of its weight."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from .._library import ops
+from .._plan import check_tensor
+from .plan import ConvolutionPlan
+
+Layout = Literal["internal", "user"]
+
+
+def weight_from_user(weight: Tensor, groups: int = 1, transposed: bool = False) -> Tensor:
+    """(Cout, Cin/groups, *kernel) to (taps, groups, Cin/groups, Cout/groups), contiguous.
+
+    ``transposed``: from (Cin, Cout/groups, *kernel), the layout of torch's transposed convolutions.
+    """
+    first, second = weight.shape[:2]
+    if groups < 1 or first % groups:
+        raise ValueError(
+            f"[lacewing.sparse_conv] {groups} groups do not divide the {first} channels of weight of shape "
+            f"{tuple(weight.shape)}"
+        )
+    split = weight.reshape(groups, first // groups, second, -1)
+    return split.permute(3, 0, 1, 2).contiguous() if transposed else split.permute(3, 0, 2, 1).contiguous()
+
+
+def weight_to_user(weight: Tensor, kernel_size: tuple[int, ...], transposed: bool = False) -> Tensor:
+    """(taps, groups, Cin/groups, Cout/groups) to the user layout, as a view where strides allow it."""
+    _, groups, cin, cout = weight.shape
+    split = weight.view(*kernel_size, groups, cin, cout)
+    axes = range(len(kernel_size))
+    g, i, o = (len(kernel_size) + k for k in range(3))
+    first, second = (i, o) if transposed else (o, i)
+    moved = split.permute(g, first, second, *axes)
+    return moved.flatten(0, 1) if groups > 1 else moved.squeeze(0)
+
+
+def sparse_conv(
+    features: Tensor,
+    weight: Tensor,
+    plan: ConvolutionPlan,
+    bias: Tensor | None = None,
+    *,
+    layout: Layout = "internal",
+    groups: int = 1,
+) -> Tensor:
+    """``out[target] = bias + sum over pairs of features[source] @ weight[tap]``, group by group.
+
+    Shapes: features (source voxels, Cin), result (target voxels, Cout). Weight in the internal layout is (taps, groups,
+    Cin/groups, Cout/groups), read as it lies; ``layout="user"`` takes (Cout, Cin/groups, *kernel_size), or (Cin,
+    Cout/groups, *kernel_size) where the plan is transposed, and copies it in every call (``groups`` counts there only).
+    dtypes: float16 and bfloat16 (sums in float32), float32, float64. Differentiable to any order for features, weight
+    and bias. Allocates the result and what ``sparse_conv_workspace`` tells. Deterministic: the same bits for every run
+    and, but for the algorithm gather_gemm_scatter, for every number of threads.
+    """
+    if not isinstance(plan, ConvolutionPlan):
+        raise TypeError(f"[lacewing.sparse_conv] plan must be a ConvolutionPlan, not {type(plan).__name__}")
+    check_tensor("sparse_conv", "features", features)
+    check_tensor("sparse_conv", "weight", weight)
+    if layout == "user":
+        expected = len(plan.kernel_size) + 2
+        if weight.dim() != expected or tuple(weight.shape[2:]) != plan.kernel_size:
+            raise ValueError(
+                f"[lacewing.sparse_conv] weight of shape {tuple(weight.shape)} does not end with the plan's "
+                f"kernel_size {plan.kernel_size} after two dims of channels"
+            )
+        weight = weight_from_user(weight, groups, plan.is_transposed)
+    elif layout != "internal":
+        raise ValueError(f"[lacewing.sparse_conv] layout must be 'internal' or 'user', not {layout!r}")
+    result: Tensor = ops.sparse_conv(features, weight, bias, plan._array, plan._meta)
+    return result
+
+
+def sparse_conv_workspace(features: Tensor, weight: Tensor, plan: ConvolutionPlan) -> int:
+    """The bytes that ``sparse_conv`` allocates beside its result, for a weight in the internal layout."""
+    size: int = ops.sparse_conv_workspace(features, weight, plan._array, plan._meta, False)
+    return size

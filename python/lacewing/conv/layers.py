@@ -1,0 +1,253 @@
+"""Layers on VoxelTensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from .functional import sparse_conv, weight_from_user, weight_to_user
+from .plan import ConvolutionPlan, PerAxis, per_axis
+from .pooling import PoolMode, global_pool, pool, unpool
+from .tensor import Geometry, VoxelTensor
+
+
+class _Kernel(nn.Module):
+    """Kernel size, stride and dilation of a layer."""
+
+    def __init__(self, axes: int, kernel_size: PerAxis, stride: PerAxis, dilation: PerAxis) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if not 1 <= axes <= 4:
+            raise ValueError(f"[lacewing.{name}] axes must lie in [1, 4], not {axes}")
+        self.kernel_size = per_axis(name, "kernel_size", kernel_size, axes)
+        self.stride = per_axis(name, "stride", stride, axes)
+        self.dilation = per_axis(name, "dilation", dilation, axes)
+        for key in ("kernel_size", "stride", "dilation"):
+            values = getattr(self, key)
+            if len(values) != axes or min(values) < 1:
+                raise ValueError(f"[lacewing.{name}] {key} must be {axes} positive integers, not {values}")
+
+    @property
+    def geometry(self) -> Geometry:
+        """Kernel size, stride and dilation, as plans take them."""
+        return self.kernel_size, self.stride, self.dilation
+
+    def _coarser(self, x: VoxelTensor) -> tuple[int, ...]:
+        return tuple(a * b for a, b in zip(x.stride, self.stride, strict=True))
+
+    def _finer(self, x: VoxelTensor) -> tuple[int, ...]:
+        return tuple(max(1, a // b) for a, b in zip(x.stride, self.stride, strict=True))
+
+
+class _Conv(_Kernel):
+    """A convolution's parameters. The weight lies in the internal layout; state dicts hold the user layout."""
+
+    _transposed = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: PerAxis,
+        stride: PerAxis,
+        dilation: PerAxis,
+        groups: int,
+        bias: bool,
+        axes: int,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__(axes, kernel_size, stride, dilation)
+        name = type(self).__name__
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            raise ValueError(
+                f"[lacewing.{name}] {groups} groups do not divide {in_channels} input and {out_channels} output "
+                "channels"
+            )
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        shape = (math.prod(self.kernel_size), groups, in_channels // groups, out_channels // groups)
+        self.weight = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(out_channels, device=device, dtype=dtype)) if bias else None
+        self.reset_parameters()
+        self.register_state_dict_post_hook(_save_user_layout)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(_load_user_layout)  # type: ignore[no-untyped-call]
+
+    def reset_parameters(self) -> None:
+        """Uniform in +-1/sqrt(fan in), as torch's convolutions."""
+        bound = 1 / math.sqrt(max(1, self.weight.shape[0] * self.weight.shape[2]))
+        nn.init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            nn.init.uniform_(self.bias, -bound, bound)
+
+    @property
+    def user_weight(self) -> Tensor:
+        """The weight in the user layout, as a view where there is one group."""
+        return weight_to_user(self.weight, self.kernel_size, self._transposed)
+
+    def _run(self, x: VoxelTensor, plan: ConvolutionPlan, stride: tuple[int, ...]) -> VoxelTensor:
+        return x.on(sparse_conv(x.features, self.weight, plan, self.bias), plan.target, stride)
+
+    def extra_repr(self) -> str:
+        """What the layer's line shows."""
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        return text + (f", dilation={self.dilation}, groups={self.groups}, bias={self.bias is not None}")
+
+
+def _save_user_layout(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    assert isinstance(module, _Conv)
+    state[prefix + "weight"] = weight_to_user(state[prefix + "weight"], module.kernel_size, module._transposed)
+
+
+def _load_user_layout(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    assert isinstance(module, _Conv)
+    weight = state.get(prefix + "weight")
+    if isinstance(weight, Tensor) and weight.dim() > 2:
+        state[prefix + "weight"] = weight_from_user(weight, module.groups, module._transposed)
+
+
+class SubmanifoldConv(_Conv):
+    """A convolution that keeps the voxels: sites that were empty stay empty."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: PerAxis = 3,
+        *,
+        dilation: PerAxis = 1,
+        groups: int = 1,
+        bias: bool = True,
+        axes: int = 3,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, 1, dilation, groups, bias, axes, device, dtype)
+
+    def forward(self, x: VoxelTensor) -> VoxelTensor:
+        """Cin channels to Cout, on the same voxels."""
+        return self._run(x, x.cache.plan(x.coordinates, self.geometry, "same"), x.stride)
+
+
+class SparseConv(_Conv):
+    """A convolution to the voxels floor(voxel / stride), or with ``targets="reachable"`` to all that a tap reaches."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: PerAxis = 2,
+        stride: PerAxis = 2,
+        *,
+        targets: Literal["strided", "reachable"] = "strided",
+        dilation: PerAxis = 1,
+        groups: int = 1,
+        bias: bool = True,
+        axes: int = 3,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, axes, device, dtype)
+        self.targets: Literal["strided", "reachable"] = targets
+
+    def forward(self, x: VoxelTensor, targets: Tensor | None = None) -> VoxelTensor:
+        """To the layer's targets, or to the coordinates that are given."""
+        wanted = self.targets if targets is None else targets
+        return self._run(x, x.cache.plan(x.coordinates, self.geometry, wanted), self._coarser(x))
+
+
+class SparseConvTranspose(_Conv):
+    """A transposed convolution onto given voxels, or to every reachable one (generative) where none are given."""
+
+    _transposed = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: PerAxis = 2,
+        stride: PerAxis = 2,
+        *,
+        dilation: PerAxis = 1,
+        groups: int = 1,
+        bias: bool = True,
+        axes: int = 3,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, axes, device, dtype)
+
+    def forward(self, x: VoxelTensor, targets: Tensor | None = None) -> VoxelTensor:
+        """To the fine coordinates that are given, or to all reachable ones; prune those with VoxelTensor.prune."""
+        return self._run(x, x.cache.transposed(x.coordinates, self.geometry, targets), self._finer(x))
+
+
+class InverseConv(SparseConvTranspose):
+    """Back along the SparseConv with the same kernel that led here, onto the voxels that it came from."""
+
+    def forward(self, x: VoxelTensor, targets: Tensor | None = None) -> VoxelTensor:
+        """To the voxels before the matching SparseConv; shares its plan."""
+        if targets is not None:
+            raise ValueError("[lacewing.InverseConv] goes back to where it came from: use SparseConvTranspose")
+        return self._run(x, x.cache.inverse(x.coordinates, self.geometry), self._finer(x))
+
+
+class SparsePool(_Kernel):
+    """Sum, mean or maximum over windows, to the voxels floor(voxel / stride)."""
+
+    def __init__(
+        self, mode: PoolMode, kernel_size: PerAxis = 2, stride: PerAxis = 2, *, dilation: PerAxis = 1, axes: int = 3
+    ) -> None:
+        super().__init__(axes, kernel_size, stride, dilation)
+        self.mode: PoolMode = mode
+
+    def forward(self, x: VoxelTensor) -> VoxelTensor:
+        """The same channels on coarser voxels."""
+        plan = x.cache.plan(x.coordinates, self.geometry, "strided")
+        return x.on(pool(x.features, plan, self.mode), plan.target, self._coarser(x))
+
+
+class SparseUnpool(_Kernel):
+    """Back along the SparsePool or SparseConv with the same kernel: each voxel gets the mean of those it went to."""
+
+    def __init__(self, kernel_size: PerAxis = 2, stride: PerAxis = 2, *, dilation: PerAxis = 1, axes: int = 3) -> None:
+        super().__init__(axes, kernel_size, stride, dilation)
+
+    def forward(self, x: VoxelTensor) -> VoxelTensor:
+        """The same channels on the finer voxels."""
+        plan = x.cache.inverse(x.coordinates, self.geometry)
+        return x.on(unpool(x.features, plan.transposed()), plan.target, self._finer(x))
+
+
+class GlobalPool(nn.Module):
+    """(voxels, C) to (batch_size, C): sum, mean or maximum over each cloud."""
+
+    def __init__(self, mode: PoolMode = "avg") -> None:
+        super().__init__()
+        self.mode: PoolMode = mode
+
+    def forward(self, x: VoxelTensor) -> Tensor:
+        """A plain tensor, one row for each cloud."""
+        return global_pool(x.features, x.coordinates[:, 0], x.batch_size, self.mode)
+
+
+class VoxelBatchNorm(nn.BatchNorm1d):
+    """Batch normalisation over all voxels of all clouds."""
+
+    def forward(self, x: VoxelTensor) -> VoxelTensor:  # type: ignore[override]
+        """The same voxels."""
+        return x.map(super().forward)
+
+
+class Pointwise(nn.Module):
+    """Any module of (voxels, C) features, on the features of a VoxelTensor: ``Pointwise(nn.ReLU())``."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: VoxelTensor) -> VoxelTensor:
+        """The same voxels."""
+        return x.map(self.module)

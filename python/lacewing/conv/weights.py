@@ -1,0 +1,79 @@
+"""Weights of other libraries: their layouts as ours.
+
+| style | layout of the stored weight | order of the taps |
+| --- | --- | --- |
+| ``"spconv"`` (2.x) | (Cout, *kernel, Cin) | last axis fastest |
+| ``"spconv1"`` (1.x) | (*kernel, Cin, Cout) | last axis fastest |
+| ``"minkowski"`` | (taps, Cin, Cout), or (Cin, Cout) for one tap | first axis fastest for odd kernels, else last |
+| ``"torchsparse"`` | (taps, Cin, Cout), or (Cin, Cout) for one tap | first axis fastest for odd kernels, else last |
+
+Only tensors are converted: the packages need not be installed. Batch norms and linear layers pass unchanged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+from torch import Tensor, nn
+
+from .functional import weight_to_user
+from .layers import _Conv
+
+Style = Literal["spconv", "spconv1", "minkowski", "torchsparse"]
+_STYLES = ("spconv", "spconv1", "minkowski", "torchsparse")
+
+
+def convert_weight(weight: Tensor, style: Style, kernel_size: tuple[int, ...]) -> Tensor:
+    """A weight of another library as (taps, 1, Cin, Cout), the internal layout."""
+    if style not in _STYLES:
+        raise ValueError(f"[lacewing.convert_weight] style must be one of {', '.join(_STYLES)}, not {style!r}")
+    axes, taps = len(kernel_size), math.prod(kernel_size)
+    if style == "spconv":
+        _check(weight, weight.dim() == axes + 2 and tuple(weight.shape[1:-1]) == kernel_size, style, kernel_size)
+        return weight.flatten(1, -2).permute(1, 2, 0).contiguous()[:, None]
+    if style == "spconv1":
+        _check(weight, weight.dim() == axes + 2 and tuple(weight.shape[:axes]) == kernel_size, style, kernel_size)
+        return weight.reshape(taps, 1, *weight.shape[-2:]).contiguous()
+    matrices = weight[None] if weight.dim() == 2 else weight
+    _check(weight, matrices.dim() == 3 and matrices.shape[0] == taps, style, kernel_size)
+    if taps % 2:
+        reversed_axes = matrices.reshape(*reversed(kernel_size), *matrices.shape[-2:])
+        matrices = reversed_axes.permute(*reversed(range(axes)), axes, axes + 1).reshape(taps, *matrices.shape[-2:])
+    return matrices.contiguous()[:, None]
+
+
+def _check(weight: Tensor, good: bool, style: str, kernel_size: tuple[int, ...]) -> None:
+    if not good:
+        raise ValueError(
+            f"[lacewing.convert_weight] a weight of shape {tuple(weight.shape)} is not of style {style} with "
+            f"kernel_size {kernel_size}"
+        )
+
+
+def convert_state_dict(state: Mapping[str, Tensor], style: Style, model: nn.Module) -> dict[str, Tensor]:
+    """A state dict of another library, renamed and laid out for ``model.load_state_dict``.
+
+    Both must name their layers alike. ``kernel`` (MinkowskiEngine, torchsparse) becomes ``weight``, and a bias of shape
+    (1, Cout) loses its first dim.
+    """
+    layers = dict(model.named_modules())
+    converted = {}
+    for key, value in state.items():
+        prefix, _, name = key.rpartition(".")
+        layer = layers.get(prefix)
+        if isinstance(layer, _Conv) and name in ("weight", "kernel"):
+            internal = convert_weight(value, style, layer.kernel_size)
+            if tuple(internal.shape) != tuple(layer.weight.shape):
+                raise ValueError(
+                    f"[lacewing.convert_state_dict] {key} of shape {tuple(value.shape)} does not fit the layer "
+                    f"{layer.in_channels} -> {layer.out_channels} with {layer.groups} groups"
+                )
+            user = weight_to_user(internal, layer.kernel_size, layer._transposed)
+            converted[f"{prefix}.weight" if prefix else "weight"] = user
+        elif isinstance(layer, _Conv) and name == "bias":
+            converted[key] = value.reshape(-1)
+        else:
+            converted[key] = value
+    return converted

@@ -1,0 +1,58 @@
+// Signatures of the registered ops of sparse convolution, and calls of them through the dispatcher: so gradients are
+// made of registered ops only.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <tuple>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace lacewing::conv {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+/// lacewing::sparse_conv; `meta` is conv::PlanMeta as integers, `plan` its array.
+using ConvSignature = at::Tensor(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
+                                 const at::Tensor& plan, at::IntArrayRef meta, bool transposed);
+/// lacewing::sparse_conv_weight_grad
+using WeightGradSignature = at::Tensor(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan,
+                                       at::IntArrayRef meta, std::int64_t groups);
+
+/// lacewing::sparse_conv_plan: the array, its integers, and the coordinates that were made.
+using PlanSignature = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const OptionalTensor& fine,
+                                                                     const OptionalTensor& coarse,
+                                                                     at::IntArrayRef kernel_size,
+                                                                     at::IntArrayRef stride, at::IntArrayRef dilation,
+                                                                     std::string_view targets, std::string_view op);
+/// lacewing::sparse_max_pool: values and source rows.
+using MaxPoolSignature = std::tuple<at::Tensor, at::Tensor>(const at::Tensor& features, const at::Tensor& plan,
+                                                            at::IntArrayRef meta);
+
+inline const auto& conv_op() {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_conv", "").typed<ConvSignature>();
+  return op;
+}
+
+inline const auto& weight_grad_op() {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("lacewing::sparse_conv_weight_grad", "")
+                             .typed<WeightGradSignature>();
+  return op;
+}
+
+inline const auto& plan_op() {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_conv_plan", "").typed<PlanSignature>();
+  return op;
+}
+
+inline const auto& max_pool_op() {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_max_pool", "").typed<MaxPoolSignature>();
+  return op;
+}
+
+}  // namespace lacewing::conv

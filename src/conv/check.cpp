@@ -1,0 +1,88 @@
+#include "conv/check.h"
+
+#include <lacewing/dispatch/torch.h>
+
+namespace lacewing::conv {
+namespace {
+
+constexpr const char* kConv = "sparse_conv";
+constexpr const char* kWeightGrad = "sparse_conv_weight_grad";
+
+void check_same(const char* op, const char* argument, const at::Tensor& tensor, const at::Tensor& features) {
+  TORCH_CHECK(tensor.scalar_type() == features.scalar_type(), "[lacewing.", op, "] ", argument, " has dtype ",
+              dtype_text(tensor.scalar_type()), " but features have ", dtype_text(features.scalar_type()));
+  TORCH_CHECK(tensor.device() == features.device(), "[lacewing.", op, "] ", argument, " is on ", tensor.device(),
+              " but features are on ", features.device());
+}
+
+}  // namespace
+
+PlanMeta check_plan(const char* op, const at::Tensor& plan, at::IntArrayRef meta) {
+  TORCH_CHECK(PlanMeta::valid(meta), "[lacewing.", op, "] meta is not the description of a convolution plan");
+  PlanMeta description = PlanMeta::from(meta);
+  TORCH_CHECK(plan.scalar_type() == at::kInt && plan.dim() == 1 && plan.is_contiguous(), "[lacewing.", op,
+              "] plan must be a contiguous int32 array of one dimension, not ", dtype_text(plan.scalar_type()),
+              " of shape ", shape_text(plan.sym_sizes()));
+  TORCH_SYM_CHECK(plan.sym_size(0).sym_eq(description.length()), "[lacewing.", op, "] plan has ", plan.sym_size(0),
+                  " entries, but its description says ", description.length());
+  return description;
+}
+
+void check_rows(const char* op, const char* argument, const at::Tensor& tensor, std::int64_t rows, const char* side,
+                const at::Tensor& plan) {
+  dispatch::detail::check_rank(op, argument, tensor, 2);
+  const auto type = tensor.scalar_type();
+  TORCH_CHECK(type == at::kHalf || type == at::kBFloat16 || type == at::kFloat || type == at::kDouble, "[lacewing.", op,
+              "] ", argument, " must have dtype float16, bfloat16, float32 or float64, not ", dtype_text(type));
+  TORCH_SYM_CHECK(tensor.sym_size(0).sym_eq(rows), "[lacewing.", op, "] ", argument, " of shape ",
+                  shape_text(tensor.sym_sizes()), " do not belong to this plan: its ", side, " coordinates have ", rows,
+                  " voxels");
+  TORCH_CHECK(tensor.device() == plan.device(), "[lacewing.", op, "] ", argument, " are on ", tensor.device(),
+              " but the plan is on ", plan.device());
+}
+
+ConvShape check_conv(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
+                     const at::Tensor& plan, at::IntArrayRef meta, bool transposed) {
+  ConvShape shape;
+  shape.plan = check_plan(kConv, plan, meta);
+  check_rows(kConv, "features", features, shape.plan.source_rows(), "source", plan);
+  TORCH_CHECK(weight.dim() == 4, "[lacewing.", kConv,
+              "] weight must be (taps, groups, in/groups, out/groups), not of shape ", shape_text(weight.sym_sizes()));
+  TORCH_SYM_CHECK(weight.sym_size(0).sym_eq(shape.plan.taps), "[lacewing.", kConv, "] weight of shape ",
+                  shape_text(weight.sym_sizes()), " has ", weight.sym_size(0), " taps, but the plan has ",
+                  shape.plan.taps);
+  check_same(kConv, "weight", weight, features);
+  shape.groups = weight.sym_size(1);
+  shape.in = weight.sym_size(transposed ? 3 : 2);
+  shape.out = weight.sym_size(transposed ? 2 : 3);
+  TORCH_SYM_CHECK(features.sym_size(1).sym_eq(shape.groups * shape.in), "[lacewing.", kConv, "] features of shape ",
+                  shape_text(features.sym_sizes()), " have ", features.sym_size(1), " channels, but weight of shape ",
+                  shape_text(weight.sym_sizes()), " takes ", shape.groups * shape.in);
+  if (bias) {
+    dispatch::detail::check_rank(kConv, "bias", *bias, 1);
+    check_same(kConv, "bias", *bias, features);
+    TORCH_SYM_CHECK(bias->sym_size(0).sym_eq(shape.groups * shape.out), "[lacewing.", kConv, "] bias has ",
+                    bias->sym_size(0), " entries, but there are ", shape.groups * shape.out, " output channels");
+  }
+  return shape;
+}
+
+ConvShape check_weight_grad(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan,
+                            at::IntArrayRef meta, std::int64_t groups) {
+  ConvShape shape;
+  shape.plan = check_plan(kWeightGrad, plan, meta);
+  check_rows(kWeightGrad, "features", features, shape.plan.source_rows(), "source", plan);
+  check_rows(kWeightGrad, "grad", grad, shape.plan.target_rows(), "target", plan);
+  check_same(kWeightGrad, "grad", grad, features);
+  TORCH_CHECK(groups > 0, "[lacewing.", kWeightGrad, "] groups must be positive, not ", groups);
+  for (const at::Tensor* const side : {&features, &grad}) {
+    TORCH_SYM_CHECK((side->sym_size(1) % groups).sym_eq(0), "[lacewing.", kWeightGrad, "] ", groups,
+                    " groups do not divide ", side->sym_size(1), " channels");
+  }
+  shape.groups = groups;
+  shape.in = features.sym_size(1) / groups;
+  shape.out = grad.sym_size(1) / groups;
+  return shape;
+}
+
+}  // namespace lacewing::conv

@@ -1,0 +1,228 @@
+// sparse_conv and sparse_conv_weight_grad: schemas, the choice of algorithm and kernels on CPU and CUDA, shapes on
+// Meta, and the autocast dtype.
+#include <ATen/autocast_mode.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <lacewing/backend.h>
+#include <lacewing/dispatch/torch.h>
+
+#include "conv/check.h"
+#include "conv/gather_gemm_scatter.h"
+
+namespace lacewing::conv {
+namespace {
+
+using kernels::ConvArgs;
+using kernels::ConvWeightGradArgs;
+
+/// Rows whose channels lie side by side, as the kernels read them; anything else is copied.
+at::Tensor dense_rows(const at::Tensor& tensor) {
+  const bool dense = tensor.size(1) <= 1 || tensor.stride(1) == 1;
+  return dense && tensor.stride(0) >= 0 ? tensor : tensor.contiguous();
+}
+
+/// What runs a call: the reference, the tiles of the CPU, or gather-GEMM-scatter.
+enum class Path { reference, tiles, gemm };
+
+Path path_of(const char* op, const PlanMeta& plan, const at::Tensor& features) {
+  if (backend() == Backend::reference) {
+    return Path::reference;
+  }
+  const auto algorithm = static_cast<Algorithm>(plan.algorithm);
+  if (features.is_cpu()) {
+    return algorithm == Algorithm::gather_gemm_scatter ? Path::gemm : Path::tiles;
+  }
+  TORCH_CHECK(algorithm != Algorithm::tiles, "[lacewing.", op,
+              "] the plan asks for the algorithm tiles, which runs on the CPU only: choose automatic or "
+              "gather_gemm_scatter");
+  return Path::gemm;
+}
+
+GemmConv gemm_of(const ConvShape& shape, const at::Tensor& plan, bool transposed) {
+  return {map_of(shape.plan, plan.const_data_ptr<std::int32_t>()),
+          shape.plan.longest_tap,
+          shape.groups.expect_int(),
+          shape.in.expect_int(),
+          shape.out.expect_int(),
+          transposed};
+}
+
+ConvArgs conv_args(const ConvShape& shape, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& plan,
+                   bool transposed) {
+  ConvArgs args;
+  args.type = scalar_type("sparse_conv", "features", x.scalar_type());
+  args.map = map_of(shape.plan, plan.const_data_ptr<std::int32_t>());
+  args.groups = shape.groups.expect_int();
+  args.in = shape.in.expect_int();
+  args.out = shape.out.expect_int();
+  args.x = x.const_data_ptr();
+  args.x_stride = x.stride(0);
+  args.weight = weight.const_data_ptr();
+  args.transposed = transposed;
+  return args;
+}
+
+ConvWeightGradArgs weight_grad_args(const ConvShape& shape, const at::Tensor& x, const at::Tensor& grad,
+                                    const at::Tensor& plan) {
+  ConvWeightGradArgs args;
+  args.type = scalar_type("sparse_conv_weight_grad", "features", x.scalar_type());
+  args.map = map_of(shape.plan, plan.const_data_ptr<std::int32_t>());
+  args.groups = shape.groups.expect_int();
+  args.in = shape.in.expect_int();
+  args.out = shape.out.expect_int();
+  args.x = x.const_data_ptr();
+  args.x_stride = x.stride(0);
+  args.grad = grad.const_data_ptr();
+  args.grad_stride = grad.stride(0);
+  return args;
+}
+
+at::Tensor workspace(std::int64_t bytes) { return at::empty({bytes}, at::TensorOptions().dtype(at::kByte)); }
+
+at::Tensor conv(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
+                const at::Tensor& plan, at::IntArrayRef meta, bool transposed) {
+  const ConvShape shape = check_conv(features, weight, bias, plan, meta, transposed);
+  const Path path = path_of("sparse_conv", shape.plan, features);
+  if (path == Path::reference && !features.is_cpu()) {
+    return conv(features.cpu(), weight.cpu(), bias ? OptionalTensor(bias->cpu()) : bias, plan.cpu(), meta, transposed)
+        .to(features.device());
+  }
+  const at::Tensor x = dense_rows(features);
+  const at::Tensor w = weight.contiguous();
+  const at::Tensor b = bias ? bias->contiguous() : at::Tensor();
+  if (path == Path::gemm) {
+    return gemm_of(shape, plan, transposed).run(x, w, b);
+  }
+  ConvArgs args = conv_args(shape, x, w, plan, transposed);
+  const at::Tensor y = at::empty({args.map.target_rows, args.groups * args.out}, x.options());
+  if (y.numel() == 0) {
+    return y;
+  }
+  args.bias = b.defined() ? b.const_data_ptr() : nullptr;
+  args.y = y.mutable_data_ptr();
+  if (path == Path::reference) {
+    kernels::reference::conv(args);
+    return y;
+  }
+  const CpuExecutor executor = torch_executor();
+  const std::int64_t bytes = kernels::cpu::conv_workspace(args, executor.max_threads());
+  const at::Tensor space = bytes > 0 ? workspace(bytes) : at::Tensor();
+  kernels::cpu::conv(args, executor, bytes > 0 ? space.mutable_data_ptr() : nullptr);
+  return y;
+}
+
+at::Tensor weight_grad(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
+                       std::int64_t groups) {
+  const ConvShape shape = check_weight_grad(features, grad, plan, meta, groups);
+  const Path path = path_of("sparse_conv_weight_grad", shape.plan, features);
+  if (path == Path::reference && !features.is_cpu()) {
+    return weight_grad(features.cpu(), grad.cpu(), plan.cpu(), meta, groups).to(features.device());
+  }
+  const at::Tensor x = dense_rows(features);
+  const at::Tensor g = dense_rows(grad);
+  if (path == Path::gemm) {
+    return gemm_of(shape, plan, false).weight_grad(x, g);
+  }
+  ConvWeightGradArgs args = weight_grad_args(shape, x, g, plan);
+  const at::Tensor out = at::empty({args.map.taps, groups, args.in, args.out}, x.options());
+  if (out.numel() == 0) {
+    return out;
+  }
+  args.weight_grad = out.mutable_data_ptr();
+  if (path == Path::reference) {
+    kernels::reference::conv_weight_grad(args);
+    return out;
+  }
+  const CpuExecutor executor = torch_executor();
+  const std::int64_t bytes = kernels::cpu::conv_weight_grad_workspace(args, executor.max_threads());
+  const at::Tensor space = bytes > 0 ? workspace(bytes) : at::Tensor();
+  kernels::cpu::conv_weight_grad(args, executor, bytes > 0 ? space.mutable_data_ptr() : nullptr);
+  return out;
+}
+
+at::Tensor conv_meta(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
+                     const at::Tensor& plan, at::IntArrayRef meta, bool transposed) {
+  const ConvShape shape = check_conv(features, weight, bias, plan, meta, transposed);
+  return at::empty_symint({shape.plan.target_rows(), shape.groups * shape.out}, features.options());
+}
+
+at::Tensor weight_grad_meta(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan,
+                            at::IntArrayRef meta, std::int64_t groups) {
+  const ConvShape shape = check_weight_grad(features, grad, plan, meta, groups);
+  return at::empty_symint({shape.plan.taps, shape.groups, shape.in, shape.out}, features.options());
+}
+
+std::int64_t conv_workspace(const at::Tensor& features, const at::Tensor& weight, const at::Tensor& plan,
+                            at::IntArrayRef meta, bool transposed) {
+  const ConvShape shape = check_conv(features, weight, std::nullopt, plan, meta, transposed);
+  switch (path_of("sparse_conv", shape.plan, features)) {
+    case Path::reference: return 0;
+    case Path::gemm: return gemm_of(shape, plan, transposed).workspace(features.scalar_type());
+    case Path::tiles: break;
+  }
+  return kernels::cpu::conv_workspace(conv_args(shape, features, weight, plan, transposed),
+                                      torch_executor().max_threads());
+}
+
+std::int64_t weight_grad_workspace(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan,
+                                   at::IntArrayRef meta, std::int64_t groups) {
+  const ConvShape shape = check_weight_grad(features, grad, plan, meta, groups);
+  switch (path_of("sparse_conv_weight_grad", shape.plan, features)) {
+    case Path::reference: return 0;
+    case Path::gemm: return gemm_of(shape, plan, false).weight_grad_workspace(features.scalar_type());
+    case Path::tiles: break;
+  }
+  return kernels::cpu::conv_weight_grad_workspace(weight_grad_args(shape, features, grad, plan),
+                                                  torch_executor().max_threads());
+}
+
+template <c10::DeviceType device>
+at::Tensor conv_autocast(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
+                         const at::Tensor& plan, at::IntArrayRef meta, bool transposed) {
+  const c10::impl::ExcludeDispatchKeyGuard below(at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  const at::ScalarType type = at::autocast::get_autocast_dtype(device);
+  const auto cast = [&](const at::Tensor& tensor) { return at::autocast::cached_cast(type, tensor, device); };
+  return conv_op().call(cast(features), cast(weight), bias ? OptionalTensor(cast(*bias)) : bias, plan, meta,
+                        transposed);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(lacewing, m) {
+  m.def(
+      "sparse_conv(Tensor features, Tensor weight, Tensor? bias, Tensor plan, int[] meta, bool transposed=False) -> "
+      "Tensor",
+      {at::Tag::pt2_compliant_tag});
+  m.def("sparse_conv_weight_grad(Tensor features, Tensor grad, Tensor plan, int[] meta, int groups) -> Tensor",
+        {at::Tag::pt2_compliant_tag});
+  m.def("sparse_conv_workspace(Tensor features, Tensor weight, Tensor plan, int[] meta, bool transposed) -> int");
+  m.def("sparse_conv_weight_grad_workspace(Tensor features, Tensor grad, Tensor plan, int[] meta, int groups) -> int");
+}
+
+TORCH_LIBRARY_IMPL(lacewing, CPU, m) {
+  m.impl("sparse_conv", conv);
+  m.impl("sparse_conv_weight_grad", weight_grad);
+  m.impl("sparse_conv_workspace", conv_workspace);
+  m.impl("sparse_conv_weight_grad_workspace", weight_grad_workspace);
+}
+
+TORCH_LIBRARY_IMPL(lacewing, CUDA, m) {
+  m.impl("sparse_conv", conv);
+  m.impl("sparse_conv_weight_grad", weight_grad);
+  m.impl("sparse_conv_workspace", conv_workspace);
+  m.impl("sparse_conv_weight_grad_workspace", weight_grad_workspace);
+}
+
+TORCH_LIBRARY_IMPL(lacewing, Meta, m) {
+  m.impl("sparse_conv", conv_meta);
+  m.impl("sparse_conv_weight_grad", weight_grad_meta);
+}
+
+TORCH_LIBRARY_IMPL(lacewing, AutocastCPU, m) { m.impl("sparse_conv", conv_autocast<c10::DeviceType::CPU>); }
+TORCH_LIBRARY_IMPL(lacewing, AutocastCUDA, m) { m.impl("sparse_conv", conv_autocast<c10::DeviceType::CUDA>); }
+
+}  // namespace lacewing::conv

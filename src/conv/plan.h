@@ -1,0 +1,115 @@
+// A convolution plan: the pairs of a kernel map with their tile tables, packed into one int32 array, and its
+// description. Torch-free.
+//
+// The array holds, one after the other:
+//   fine rows (pairs), coarse rows (pairs), tap after tap;
+//   the rows of the sorted fine and of the sorted coarse voxels, each only where the flags name it (else the identity);
+//   the tile tables of the fine and of the coarse side, (taps, tiles + 1) each.
+// A plan goes from fine to coarse voxels; a reversed one goes from coarse to fine, over the same array.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/conv.h"
+
+namespace lacewing::conv {
+
+enum class Algorithm : std::int64_t { automatic, tiles, gather_gemm_scatter };
+
+/// Everything about a plan but its array. Crosses the boundary of an op as integers, in this order, with the taps + 1
+/// offsets behind.
+struct PlanMeta {
+  static constexpr std::int64_t reversed = 1;
+  static constexpr std::int64_t has_fine_order = 2;
+  static constexpr std::int64_t has_coarse_order = 4;
+  static constexpr std::size_t header = 8;
+
+  std::int64_t fine_rows = 0;
+  std::int64_t coarse_rows = 0;
+  std::int64_t taps = 0;
+  std::int64_t flags = 0;
+  std::int64_t identity_tap = -1;
+  std::int64_t longest_tap = 0;  ///< pairs of the tap with the most, the identity tap left out
+  std::int64_t algorithm = 0;
+  std::int64_t hash = 0;  ///< of both sets of coordinates in their order
+  std::vector<std::int64_t> tap_offsets{0};
+
+  std::vector<std::int64_t> to_vector() const {
+    std::vector<std::int64_t> values{fine_rows, coarse_rows, taps, flags, identity_tap, longest_tap, algorithm, hash};
+    values.insert(values.end(), tap_offsets.begin(), tap_offsets.end());
+    return values;
+  }
+  /// `values` must have passed valid().
+  static PlanMeta from(std::span<const std::int64_t> v) {
+    return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], {v.begin() + header, v.end()}};
+  }
+  /// Whether these integers can be a description.
+  static bool valid(std::span<const std::int64_t> v) {
+    return v.size() > header && v[0] >= 0 && v[1] >= 0 && v[2] >= 0 &&
+           v.size() == header + static_cast<std::size_t>(v[2]) + 1 && v[header] == 0 && v[4] < v[2] && v[6] >= 0 &&
+           v[6] <= 2 && std::is_sorted(v.begin() + header, v.end());
+  }
+
+  bool has(std::int64_t flag) const { return (flags & flag) != 0; }
+  std::int64_t pairs() const { return tap_offsets.back(); }
+  std::int64_t source_rows() const { return has(reversed) ? coarse_rows : fine_rows; }
+  std::int64_t target_rows() const { return has(reversed) ? fine_rows : coarse_rows; }
+
+  static std::int64_t tiles(std::int64_t rows) { return (rows + kernels::kConvTileRows - 1) / kernels::kConvTileRows; }
+  /// Elements of the array.
+  std::int64_t length() const {
+    return 2 * pairs() + (has(has_fine_order) ? fine_rows : 0) + (has(has_coarse_order) ? coarse_rows : 0) +
+           taps * (tiles(fine_rows) + 1 + tiles(coarse_rows) + 1);
+  }
+  PlanMeta reverse() const {
+    PlanMeta meta = *this;
+    meta.flags ^= reversed;
+    return meta;
+  }
+};
+
+/// Where the parts of a plan's array lie.
+template <typename Index>
+struct PlanParts {
+  Index* fine;
+  Index* coarse;
+  Index* fine_order;
+  Index* coarse_order;
+  Index* fine_tiles;
+  Index* coarse_tiles;
+
+  PlanParts(const PlanMeta& meta, Index* array) {
+    const auto take = [&](bool present, std::int64_t count) -> Index* {
+      return present ? std::exchange(array, array + count) : nullptr;
+    };
+    fine = take(true, meta.pairs());
+    coarse = take(true, meta.pairs());
+    fine_order = take(meta.has(PlanMeta::has_fine_order), meta.fine_rows);
+    coarse_order = take(meta.has(PlanMeta::has_coarse_order), meta.coarse_rows);
+    fine_tiles = take(true, meta.taps * (PlanMeta::tiles(meta.fine_rows) + 1));
+    coarse_tiles = take(true, meta.taps * (PlanMeta::tiles(meta.coarse_rows) + 1));
+  }
+};
+
+/// The kernels' view of a plan. `meta` must outlive it.
+inline kernels::ConvMap map_of(const PlanMeta& meta, const std::int32_t* array) {
+  const PlanParts<const std::int32_t> parts(meta, array);
+  const bool back = meta.has(PlanMeta::reversed);
+  kernels::ConvMap map;
+  map.source_rows = meta.source_rows();
+  map.target_rows = meta.target_rows();
+  map.taps = meta.taps;
+  map.tap_offsets = meta.tap_offsets.data();
+  map.source = back ? parts.coarse : parts.fine;
+  map.target = back ? parts.fine : parts.coarse;
+  map.target_order = back ? parts.fine_order : parts.coarse_order;
+  map.target_tiles = back ? parts.fine_tiles : parts.coarse_tiles;
+  map.identity_tap = meta.identity_tap;
+  return map;
+}
+
+}  // namespace lacewing::conv

@@ -1,0 +1,236 @@
+// sparse_max_pool and its gradient: schemas, kernels, shapes and autograd.
+#include <tuple>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/library.h>
+
+#include <lacewing/backend.h>
+#include <lacewing/dispatch/torch.h>
+
+#include "autograd/node.h"
+#include "common/stream.h"
+#include "conv/check.h"
+#include "kernels/pool.h"
+
+namespace lacewing::conv {
+namespace {
+
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+constexpr const char* kPool = "sparse_max_pool";
+constexpr const char* kPoolGrad = "sparse_max_pool_grad";
+
+using PoolGradSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::IntArrayRef);
+
+const auto& pool_grad_op() {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_max_pool_grad", "").typed<PoolGradSignature>();
+  return op;
+}
+
+/// Calls f(kernels, executor) of the device that runs.
+template <typename F>
+void with_kernels(const at::Tensor& tensor, F&& f) {
+  if (tensor.is_cuda()) {
+    f(kernels::cuda_pool_kernels(), current_stream(tensor.device()));
+  } else if (backend() == Backend::reference) {
+    f(kernels::reference_pool_kernels(), serial_executor());
+  } else {
+    f(kernels::cpu_pool_kernels(), torch_executor());
+  }
+}
+
+PlanMeta check_pool(const at::Tensor& features, const at::Tensor& plan, at::IntArrayRef meta) {
+  PlanMeta description = check_plan(kPool, plan, meta);
+  check_rows(kPool, "features", features, description.source_rows(), "source", plan);
+  return description;
+}
+
+PlanMeta check_pool_grad(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan, at::IntArrayRef meta) {
+  PlanMeta description = check_plan(kPoolGrad, plan, meta);
+  check_rows(kPoolGrad, "grad", grad, description.target_rows(), "target", plan);
+  TORCH_CHECK(arg.scalar_type() == at::kLong && arg.dim() == 2, "[lacewing.", kPoolGrad,
+              "] arg must be int64 of two dimensions, not ", dtype_text(arg.scalar_type()), " of shape ",
+              shape_text(arg.sym_sizes()));
+  for (const std::int64_t dim : {0, 1}) {
+    TORCH_SYM_CHECK(arg.sym_size(dim).sym_eq(grad.sym_size(dim)), "[lacewing.", kPoolGrad, "] arg of shape ",
+                    shape_text(arg.sym_sizes()), " does not fit grad of shape ", shape_text(grad.sym_sizes()));
+  }
+  return description;
+}
+
+std::tuple<at::Tensor, at::Tensor> max_pool(const at::Tensor& features, const at::Tensor& plan, at::IntArrayRef meta) {
+  const PlanMeta description = check_pool(features, plan, meta);
+  if (backend() == Backend::reference && !features.is_cpu()) {
+    const auto [values, arg] = max_pool(features.cpu(), plan.cpu(), meta);
+    return {values.to(features.device()), arg.to(features.device())};
+  }
+  const c10::DeviceGuard guard(features.device());
+  const at::Tensor x = features.contiguous();
+  const at::Tensor values = at::zeros({description.target_rows(), x.size(1)}, x.options());
+  const at::Tensor arg = at::full(values.sizes(), -1, x.options().dtype(at::kLong));
+  kernels::MaxPoolArgs args;
+  args.type = scalar_type(kPool, "features", x.scalar_type());
+  args.map = map_of(description, plan.const_data_ptr<std::int32_t>());
+  args.channels = x.size(1);
+  args.x = x.const_data_ptr();
+  args.y = values.mutable_data_ptr();
+  args.arg = arg.mutable_data_ptr<std::int64_t>();
+  with_kernels(x, [&](auto kernels, auto executor) { kernels.max(executor, args); });
+  return {values, arg};
+}
+
+at::Tensor max_pool_grad(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan, at::IntArrayRef meta) {
+  const PlanMeta description = check_pool_grad(grad, arg, plan, meta);
+  if (backend() == Backend::reference && !grad.is_cpu()) {
+    return max_pool_grad(grad.cpu(), arg.cpu(), plan.cpu(), meta).to(grad.device());
+  }
+  const c10::DeviceGuard guard(grad.device());
+  const at::ScalarType sum = grad.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor g = grad.to(sum).contiguous();
+  const at::Tensor indices = arg.contiguous();
+  const at::Tensor out = at::zeros({description.source_rows(), g.size(1)}, g.options());
+  kernels::MaxPoolGradArgs args;
+  args.type = scalar_type(kPoolGrad, "grad", sum);
+  args.map = map_of(description, plan.const_data_ptr<std::int32_t>());
+  args.channels = g.size(1);
+  args.grad = g.const_data_ptr();
+  args.arg = indices.const_data_ptr<std::int64_t>();
+  args.out = out.mutable_data_ptr();
+  with_kernels(g, [&](auto kernels, auto executor) { kernels.max_grad(executor, args); });
+  return out.to(grad.scalar_type());
+}
+
+std::tuple<at::Tensor, at::Tensor> max_pool_meta(const at::Tensor& features, const at::Tensor& plan,
+                                                 at::IntArrayRef meta) {
+  const PlanMeta description = check_pool(features, plan, meta);
+  const c10::SymDimVector sizes{description.target_rows(), features.sym_size(1)};
+  return {at::empty_symint(sizes, features.options()), at::empty_symint(sizes, features.options().dtype(at::kLong))};
+}
+
+at::Tensor max_pool_grad_meta(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan,
+                              at::IntArrayRef meta) {
+  const PlanMeta description = check_pool_grad(grad, arg, plan, meta);
+  return at::empty_symint({description.source_rows(), grad.sym_size(1)}, grad.options());
+}
+
+/// values[t, c] = source[arg[t, c], c], and 0 where arg is -1: the transpose of max_pool_grad.
+at::Tensor taken(const at::Tensor& source, const at::Tensor& arg) {
+  if (source.sym_size(0) == 0) {
+    return source.new_zeros_symint(arg.sym_sizes());
+  }
+  return source.gather(0, arg.clamp_min(0)).masked_fill(arg.lt(0), 0);
+}
+
+struct MaxPoolBackward : torch::autograd::Node {
+  SavedVariable arg, plan;
+  std::vector<std::int64_t> meta;
+
+  std::string name() const override { return "LacewingBackward_sparse_max_pool"; }
+  variable_list apply(variable_list&& grads) override {
+    variable_list result(1);
+    if (grads[0].defined() && task_should_compute_output(0)) {
+      result[0] = pool_grad_op().call(grads[0], arg.unpack(), plan.unpack(), meta);
+    }
+    return result;
+  }
+  void release_variables() override {
+    arg.reset_data();
+    plan.reset_data();
+  }
+};
+
+struct MaxPoolGradBackward : torch::autograd::Node {
+  SavedVariable arg;
+
+  std::string name() const override { return "LacewingBackward_sparse_max_pool_grad"; }
+  variable_list apply(variable_list&& grads) override {
+    variable_list result(1);
+    if (grads[0].defined() && task_should_compute_output(0)) {
+      result[0] = taken(grads[0], arg.unpack());
+    }
+    return result;
+  }
+  void release_variables() override { arg.reset_data(); }
+};
+
+std::tuple<at::Tensor, at::Tensor> max_pool_autograd(c10::DispatchKeySet keys, const at::Tensor& features,
+                                                     const at::Tensor& plan, at::IntArrayRef meta) {
+  autograd::NodePtr<MaxPoolBackward> node;
+  if (torch::autograd::compute_requires_grad(features)) {
+    node = autograd::make_node<MaxPoolBackward>();
+    node->set_next_edges(torch::autograd::collect_next_edges(features));
+    node->plan = SavedVariable(plan, false);
+    node->meta = meta.vec();
+  }
+  at::Tensor values;
+  at::Tensor arg;
+  {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    std::tie(values, arg) = max_pool_op().redispatch(keys & c10::after_autograd_keyset, features, plan, meta);
+  }
+  if (node) {
+    autograd::set_history(values, node);
+    // Integers have no history: saved as an input, so that the node does not hold itself.
+    node->arg = SavedVariable(arg, /*is_output=*/false);
+  }
+  if (const at::Tensor t = autograd::tangent(features); t.defined()) {
+    values._set_fw_grad(taken(t, arg), /*level=*/0, /*is_inplace_op=*/false);
+  }
+  return {values, arg};
+}
+
+at::Tensor max_pool_grad_autograd(c10::DispatchKeySet keys, const at::Tensor& grad, const at::Tensor& arg,
+                                  const at::Tensor& plan, at::IntArrayRef meta) {
+  autograd::NodePtr<MaxPoolGradBackward> node;
+  if (torch::autograd::compute_requires_grad(grad)) {
+    node = autograd::make_node<MaxPoolGradBackward>();
+    node->set_next_edges(torch::autograd::collect_next_edges(grad));
+    node->arg = SavedVariable(arg, false);
+  }
+  at::Tensor out;
+  {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    out = pool_grad_op().redispatch(keys & c10::after_autograd_keyset, grad, arg, plan, meta);
+  }
+  autograd::set_history(out, node);
+  if (const at::Tensor t = autograd::tangent(grad); t.defined()) {
+    out._set_fw_grad(pool_grad_op().call(t, arg, plan, meta), /*level=*/0, /*is_inplace_op=*/false);
+  }
+  return out;
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(lacewing, m) {
+  m.def("sparse_max_pool(Tensor features, Tensor plan, int[] meta) -> (Tensor, Tensor)", {at::Tag::pt2_compliant_tag});
+  m.def("sparse_max_pool_grad(Tensor grad, Tensor arg, Tensor plan, int[] meta) -> Tensor",
+        {at::Tag::pt2_compliant_tag});
+}
+
+TORCH_LIBRARY_IMPL(lacewing, CPU, m) {
+  m.impl("sparse_max_pool", max_pool);
+  m.impl("sparse_max_pool_grad", max_pool_grad);
+}
+TORCH_LIBRARY_IMPL(lacewing, CUDA, m) {
+  m.impl("sparse_max_pool", max_pool);
+  m.impl("sparse_max_pool_grad", max_pool_grad);
+}
+TORCH_LIBRARY_IMPL(lacewing, Meta, m) {
+  m.impl("sparse_max_pool", max_pool_meta);
+  m.impl("sparse_max_pool_grad", max_pool_grad_meta);
+}
+TORCH_LIBRARY_IMPL(lacewing, Autograd, m) {
+  m.impl("sparse_max_pool", max_pool_autograd);
+  m.impl("sparse_max_pool_grad", max_pool_grad_autograd);
+}
+
+}  // namespace lacewing::conv

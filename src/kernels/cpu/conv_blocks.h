@@ -1,0 +1,153 @@
+// Register-blocked microkernels on indirectly addressed rows, and how a matrix is cut into their blocks.
+#pragma once
+
+#include "kernels/cpu/simd.h"
+
+/// A function of its own: inlined among its siblings, a block's sums and pointers would not keep their registers.
+#define LACEWING_BLOCK __attribute__((noinline))
+
+namespace lacewing::kernels::cpu::LACEWING_ISA {
+
+/// The widest block of columns, in vectors: what leaves registers for enough rows to hide the latency of a sum.
+template <typename A>
+inline constexpr int kMostVectors = kVectorRegisters == 32 && sizeof(A) == 4 ? 4 : 2;
+
+/// Rows of the tallest block of so many vectors: its sums, the vectors of one step and a broadcast fit the vector
+/// registers, and its pointers the general ones.
+inline constexpr int most_rows(int vectors) {
+  const int fit = (kVectorRegisters - vectors - 1) / vectors;
+  return fit >= 8 ? 8 : fit >= 6 ? 6 : 4;
+}
+
+/// c[i] += a[i] @ b for Rows rows at pointers: a[i] has `depth` entries, b is (depth, columns) with stride ldb, and
+/// c[i] has the Vectors * lanes columns, or `part` columns of one vector where Part.
+template <typename A, int Rows, int Vectors, bool Part>
+LACEWING_BLOCK void row_block(const A* const* a, A* const* c, const A* b, std::int64_t ldb, std::int64_t depth,
+                              int part) {
+  using S = Simd<A>;
+  typename S::Vec sum[Rows][Vectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < Rows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < Vectors; ++j) {
+      sum[i][j] = load_vec<!Part>(c[i] + j * S::lanes, part);
+    }
+  }
+  for (std::int64_t k = 0; k < depth; ++k) {
+    typename S::Vec row[Vectors];
+#pragma GCC unroll 8
+    for (int j = 0; j < Vectors; ++j) {
+      row[j] = load_vec<!Part>(b + k * ldb + j * S::lanes, part);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+      const A value = a[i][k];
+#pragma GCC unroll 8
+      for (int j = 0; j < Vectors; ++j) {
+        sum[i][j] += value * row[j];
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < Rows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < Vectors; ++j) {
+      store_vec<!Part>(c[i] + j * S::lanes, sum[i][j], part);
+    }
+  }
+}
+
+/// c[i, :] += sum over p of a[p][i] * b[p][:] for Rows entries of each a[p]: a block of a sum of outer products.
+template <typename A, int Rows, int Vectors, bool Part>
+LACEWING_BLOCK void outer_block(const A* const* a, std::int64_t a_offset, const A* const* b, std::int64_t b_offset,
+                                std::int64_t pairs, A* c, std::int64_t ldc, int part) {
+  using S = Simd<A>;
+  typename S::Vec sum[Rows][Vectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < Rows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < Vectors; ++j) {
+      sum[i][j] = load_vec<!Part>(c + i * ldc + j * S::lanes, part);
+    }
+  }
+  for (std::int64_t p = 0; p < pairs; ++p) {
+    const A* const left = a[p] + a_offset;
+    const A* const right = b[p] + b_offset;
+    typename S::Vec row[Vectors];
+#pragma GCC unroll 8
+    for (int j = 0; j < Vectors; ++j) {
+      row[j] = load_vec<!Part>(right + j * S::lanes, part);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+      const A value = left[i];
+#pragma GCC unroll 8
+      for (int j = 0; j < Vectors; ++j) {
+        sum[i][j] += value * row[j];
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < Rows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < Vectors; ++j) {
+      store_vec<!Part>(c + i * ldc + j * S::lanes, sum[i][j], part);
+    }
+  }
+}
+
+/// f(integral_constant<Rows>) for a number of rows in [1, Most].
+template <int Most, typename F>
+LACEWING_INLINE void with_rows(std::int64_t rows, F&& f) {
+  if constexpr (Most == 1) {
+    f(std::integral_constant<int, 1>{});
+  } else if (rows == Most) {
+    f(std::integral_constant<int, Most>{});
+  } else {
+    with_rows<Most - 1>(rows, f);
+  }
+}
+
+/// Covers `rows` by the tallest blocks and one for the rest: f(integral_constant<Rows>, first row).
+template <int Vectors, typename F>
+LACEWING_INLINE void for_row_blocks(std::int64_t rows, F&& f) {
+  constexpr int tallest = most_rows(Vectors);
+  std::int64_t at = 0;
+  for (; at + tallest <= rows; at += tallest) {
+    f(std::integral_constant<int, tallest>{}, at);
+  }
+  if (at < rows) {
+    with_rows<tallest - 1>(rows - at, [&](auto rest) LACEWING_INLINE_LAMBDA { f(rest, at); });
+  }
+}
+
+/// Covers `columns` by blocks of vectors of nearly equal width, then the rest of a vector:
+/// f(integral_constant<Vectors>, bool_constant<Part>, first column, part).
+template <typename A, typename F>
+LACEWING_INLINE void for_column_blocks(std::int64_t columns, F&& f) {
+  constexpr int lanes = Simd<A>::lanes;
+  std::int64_t at = 0;
+  for (std::int64_t left = columns / lanes; left > 0;) {
+    const std::int64_t blocks = (left + kMostVectors<A> - 1) / kMostVectors<A>;
+    const std::int64_t width = (left + blocks - 1) / blocks;
+    if constexpr (kMostVectors<A> == 4) {
+      if (width == 4) {
+        f(std::integral_constant<int, 4>{}, std::false_type{}, at, 0);
+      } else if (width == 3) {
+        f(std::integral_constant<int, 3>{}, std::false_type{}, at, 0);
+      }
+    }
+    if (width == 2) {
+      f(std::integral_constant<int, 2>{}, std::false_type{}, at, 0);
+    } else if (width == 1) {
+      f(std::integral_constant<int, 1>{}, std::false_type{}, at, 0);
+    }
+    at += width * lanes;
+    left -= width;
+  }
+  if (at < columns) {
+    f(std::integral_constant<int, 1>{}, std::true_type{}, at, static_cast<int>(columns - at));
+  }
+}
+
+}  // namespace lacewing::kernels::cpu::LACEWING_ISA

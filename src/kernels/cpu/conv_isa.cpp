@@ -1,0 +1,366 @@
+// Sparse convolution on output tiles. Compiled once for each ISA level.
+//
+// A task owns a tile of outputs and adds the taps' products into its rows, in the order of the taps: no two threads
+// touch one output, and the order of a sum depends on nothing but the plan.
+#include "kernels/cpu/conv_isa.h"
+
+#include <atomic>
+#include <utility>
+
+#include "kernels/cpu/conv_blocks.h"
+
+namespace lacewing::kernels::cpu::LACEWING_ISA {
+namespace {
+
+/// Multiply-adds below which a second thread costs more than it brings.
+constexpr std::int64_t kSerial = 1 << 16;
+
+/// Calls f(worker, task) for every task; workers take the next one when they are done.
+template <typename F>
+void share_out(const CpuExecutor& executor, std::int64_t tasks, std::int64_t work, F&& f) {
+  const std::int64_t workers = work < kSerial ? 1 : std::min<std::int64_t>(executor.max_threads(), tasks);
+  std::atomic<std::int64_t> next{0};
+  executor.parallel_for(0, workers, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t worker = first; worker < last; ++worker) {
+      for (std::int64_t task = next++; task < tasks; task = next++) {
+        f(worker, task);
+      }
+    }
+  });
+}
+
+/// Calls f(tap, first pair, last pair) for the taps that have pairs in the tile of sorted targets [begin, end).
+template <typename F>
+LACEWING_INLINE void for_tile_taps(const ConvMap& map, std::int64_t begin, std::int64_t end, F&& f) {
+  const std::int64_t first = begin / kConvTileRows;
+  const std::int64_t last = (end + kConvTileRows - 1) / kConvTileRows;
+  for (std::int64_t tap = 0; tap < map.taps; ++tap) {
+    const std::int32_t* const table = map.target_tiles + tap * (map.tiles() + 1);
+    if (table[first] < table[last]) {
+      f(tap, map.tap_offsets[tap] + table[first], map.tap_offsets[tap] + table[last]);
+    }
+  }
+}
+
+template <typename T>
+class TileConv {
+ public:
+  using Acc = accumulate_t<T>;
+
+  TileConv(const ConvArgs& args, const ConvSchedule& schedule, Acc* scratch, Acc* sums)
+      : args_(args),
+        schedule_(schedule),
+        width_(args.groups * args.out),
+        weight_(scratch),
+        rows_(scratch + schedule.weight_scratch),
+        sums_(sums) {}
+
+  /// Outputs of the sorted voxels [begin, end).
+  void run(std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      start(target(i));
+    }
+    if (schedule_.depthwise) {
+      add_depthwise(begin, end);
+    } else {
+      for (std::int64_t g = 0; g < args_.groups; ++g) {
+        add_group(g, begin, end);
+      }
+    }
+    if constexpr (is_narrow_v<T>) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        narrow_row<T>(sums_ + target(i) * width_, static_cast<T*>(args_.y) + target(i) * width_, width_);
+      }
+    }
+  }
+
+ private:
+  std::int64_t target(std::int64_t sorted) const {
+    return args_.map.target_order == nullptr ? sorted : args_.map.target_order[sorted];
+  }
+
+  Acc* sum_row(std::int64_t row) const {
+    if constexpr (is_narrow_v<T>) {
+      return sums_ + row * width_;
+    } else {
+      return static_cast<T*>(args_.y) + row * width_;
+    }
+  }
+
+  void start(std::int64_t row) {
+    Acc* const y = sum_row(row);
+    if (args_.bias != nullptr) {
+      widen_row(static_cast<const T*>(args_.bias), y, width_);
+    } else {
+      std::fill_n(y, width_, Acc{});
+    }
+  }
+
+  /// Calls f(source rows, output rows, count) for the pairs [first, last), some at a time; channels from these columns.
+  template <typename F>
+  LACEWING_INLINE void for_rows(std::int64_t first, std::int64_t last, std::int64_t channel, std::int64_t channels,
+                                std::int64_t column, F&& f) {
+    for (std::int64_t p = first; p < last; p += kConvPackedRows) {
+      const std::int64_t count = std::min(kConvPackedRows, last - p);
+      const Acc* source[kConvPackedRows];
+      Acc* sum[kConvPackedRows];
+      for (std::int64_t i = 0; i < count; ++i) {
+        const T* const from = static_cast<const T*>(args_.x) + args_.map.source[p + i] * args_.x_stride + channel;
+        if constexpr (is_narrow_v<T>) {
+          Acc* const to = rows_ + i * channels;
+          widen_row(from, to, channels);
+          source[i] = to;
+        } else {
+          source[i] = from;
+        }
+        sum[i] = sum_row(args_.map.target[p + i]) + column;
+      }
+      f(source, sum, count);
+    }
+  }
+
+  /// Columns of outputs go outermost, then pieces of the input channels: a tile's piece of the inputs that it meets
+  /// under all taps stays in the second-level cache.
+  void add_group(std::int64_t group, std::int64_t begin, std::int64_t end) {
+    for_column_blocks<Acc>(args_.out, [&](auto vectors, auto is_part, std::int64_t column,
+                                          int part) LACEWING_INLINE_LAMBDA {
+      const std::int64_t columns = decltype(is_part)::value ? part : decltype(vectors)::value * Simd<Acc>::lanes;
+      for (std::int64_t channel = 0; channel < args_.in; channel += kConvDepth) {
+        const std::int64_t depth = std::min(kConvDepth, args_.in - channel);
+        for_tile_taps(
+            args_.map, begin, end, [&](std::int64_t tap, std::int64_t first, std::int64_t last) LACEWING_INLINE_LAMBDA {
+              const auto [weight, stride] = weight_block(tap * args_.groups + group, channel, depth, column, columns);
+              for_rows(first, last, group * args_.in + channel, depth, group * args_.out + column,
+                       [&](const Acc* const* source, Acc* const* sum, std::int64_t count) LACEWING_INLINE_LAMBDA {
+                         for_row_blocks<decltype(vectors)::value>(count, [&](auto rows,
+                                                                             std::int64_t at) LACEWING_INLINE_LAMBDA {
+                           row_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
+                               source + at, sum + at, weight, stride, depth, part);
+                         });
+                       });
+            });
+      }
+    });
+  }
+
+  /// A block of a matrix of the weight, (depth, columns), in place or in scratch, and the stride of its rows.
+  LACEWING_INLINE std::pair<const Acc*, std::int64_t> weight_block(std::int64_t matrix, std::int64_t channel,
+                                                                   std::int64_t depth, std::int64_t column,
+                                                                   std::int64_t columns) {
+    const T* const whole = static_cast<const T*>(args_.weight) + matrix * args_.in * args_.out;
+    const T* const from = args_.transposed ? whole + column * args_.in + channel : whole + channel * args_.out + column;
+    if constexpr (is_narrow_v<T>) {
+      for (std::int64_t i = 0; i < depth; ++i) {
+        for (std::int64_t o = 0; o < columns; ++o) {
+          weight_[i * columns + o] = widen(args_.transposed ? from[o * args_.in + i] : from[i * args_.out + o]);
+        }
+      }
+    } else if (!schedule_.packs_weight) {
+      return {from, args_.out};
+    } else if (args_.transposed) {
+      transpose_block(from, args_.in, weight_, depth, columns);
+    } else {
+      for (std::int64_t i = 0; i < depth; ++i) {
+        std::copy_n(from + i * args_.out, columns, weight_ + i * columns);
+      }
+    }
+    return {weight_, columns};
+  }
+
+  void add_depthwise(std::int64_t begin, std::int64_t end) {
+    for_tile_taps(args_.map, begin, end, [&](std::int64_t tap, std::int64_t first, std::int64_t last) {
+      const T* const from = static_cast<const T*>(args_.weight) + tap * args_.groups;
+      const Acc* weight = weight_;
+      if constexpr (is_narrow_v<T>) {
+        widen_row(from, weight_, args_.groups);
+      } else {
+        weight = from;
+      }
+      for_rows(first, last, 0, args_.groups, 0,
+               [&](const Acc* const* source, Acc* const* sum, std::int64_t count) LACEWING_INLINE_LAMBDA {
+                 for (std::int64_t i = 0; i < count; ++i) {
+                   const Acc* const x = source[i];
+                   Acc* const y = sum[i];
+                   for (std::int64_t c = 0; c < args_.groups; ++c) {
+                     y[c] += x[c] * weight[c];
+                   }
+                 }
+               });
+    });
+  }
+
+  const ConvArgs& args_;
+  const ConvSchedule& schedule_;
+  std::int64_t width_;
+  Acc* weight_;
+  Acc* rows_;
+  Acc* sums_;
+};
+
+/// A worker's rows of the gradient of the weight: of each tap, the rows (group, input channel) [begin, end).
+struct RowShare {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// Where the worker's share of tap `tap` begins, with the rows of all taps dealt out by their number of pairs.
+/// Boundaries fall between blocks of rows.
+std::int64_t share_boundary(const ConvMap& map, std::int64_t tap, std::int64_t rows, std::int64_t worker,
+                            std::int64_t workers) {
+  constexpr std::int64_t kBlock = 4;
+  const std::int64_t pairs = map.tap_offsets[tap + 1] - map.tap_offsets[tap];
+  const std::int64_t wanted = map.pairs() * worker / workers - map.tap_offsets[tap];
+  if (worker == 0 || wanted < 0) {
+    return 0;
+  }
+  if (worker == workers || wanted >= pairs) {
+    return rows;
+  }
+  return std::min(rows, rows * wanted / pairs / kBlock * kBlock);
+}
+
+template <typename T>
+class TileWeightGrad {
+ public:
+  using Acc = accumulate_t<T>;
+
+  TileWeightGrad(const ConvWeightGradArgs& args, Acc* scratch, Acc* sums)
+      : args_(args), scratch_(scratch), sums_(sums) {}
+
+  /// Adds the outer products of the tap's pairs [first, last) to the rows of its gradient.
+  void run(std::int64_t tap, std::int64_t first, std::int64_t last, RowShare share) {
+    Acc* const sum = sums_ + tap * args_.groups * args_.in * args_.out;
+    for (std::int64_t p = first; p < last; p += kConvPairBlock) {
+      const std::int64_t count = std::min(kConvPairBlock, last - p);
+      const Acc* left[kConvPairBlock];
+      const Acc* right[kConvPairBlock];
+      for (std::int64_t i = 0; i < count; ++i) {
+        left[i] = row(args_.x, args_.map.source[p + i] * args_.x_stride, args_.groups * args_.in, 0, i);
+        right[i] = row(args_.grad, args_.map.target[p + i] * args_.grad_stride, args_.groups * args_.out,
+                       kConvPairBlock * args_.groups * args_.in, i);
+      }
+      if (args_.in == 1 && args_.out == 1) {
+        add_depthwise(left, right, count, share, sum);
+        continue;
+      }
+      for (std::int64_t g = share.begin / args_.in; g * args_.in < share.end; ++g) {
+        add_group(left, right, count, g, std::max(share.begin - g * args_.in, std::int64_t{0}),
+                  std::min(share.end - g * args_.in, args_.in), sum + g * args_.in * args_.out);
+      }
+    }
+  }
+
+ private:
+  const Acc* row(const void* base, std::int64_t offset, std::int64_t channels, std::int64_t start, std::int64_t slot) {
+    const T* const from = static_cast<const T*>(base) + offset;
+    if constexpr (is_narrow_v<T>) {
+      Acc* const to = scratch_ + start + slot * channels;
+      widen_row(from, to, channels);
+      return to;
+    } else {
+      return from;
+    }
+  }
+
+  void add_depthwise(const Acc* const* left, const Acc* const* right, std::int64_t count, RowShare share,
+                     Acc* sum) const {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Acc* const x = left[i];
+      const Acc* const g = right[i];
+      for (std::int64_t c = share.begin; c < share.end; ++c) {
+        sum[c] += x[c] * g[c];
+      }
+    }
+  }
+
+  /// Rows [begin, end) of one group's gradient.
+  void add_group(const Acc* const* left, const Acc* const* right, std::int64_t count, std::int64_t group,
+                 std::int64_t begin, std::int64_t end, Acc* sum) const {
+    for_column_blocks<Acc>(
+        args_.out, [&](auto vectors, auto is_part, std::int64_t column, int part) LACEWING_INLINE_LAMBDA {
+          for_row_blocks<decltype(vectors)::value>(end - begin, [&](auto rows, std::int64_t at) LACEWING_INLINE_LAMBDA {
+            outer_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
+                left, group * args_.in + begin + at, right, group * args_.out + column, count,
+                sum + (begin + at) * args_.out + column, args_.out, part);
+          });
+        });
+  }
+
+  const ConvWeightGradArgs& args_;
+  Acc* scratch_;
+  Acc* sums_;
+};
+
+template <typename T>
+void conv_typed(const ConvArgs& args, const ConvSchedule& schedule, const CpuExecutor& executor, void* workspace) {
+  using Acc = accumulate_t<T>;
+  Acc* const scratch = static_cast<Acc*>(workspace);
+  Acc* const sums = scratch + schedule.scratch * executor.max_threads();
+  const std::int64_t rows = args.map.target_rows;
+  const std::int64_t tasks = (rows + schedule.tile_rows - 1) / schedule.tile_rows;
+  const std::int64_t work = args.map.pairs() * args.groups * args.in * args.out;
+  share_out(executor, tasks, work, [&](std::int64_t worker, std::int64_t task) {
+    TileConv<T> tile(args, schedule, scratch + worker * schedule.scratch, sums);
+    tile.run(task * schedule.tile_rows, std::min((task + 1) * schedule.tile_rows, rows));
+  });
+}
+
+template <typename T>
+void weight_grad_typed(const ConvWeightGradArgs& args, const WeightGradSchedule& schedule, const CpuExecutor& executor,
+                       void* workspace) {
+  using Acc = accumulate_t<T>;
+  const ConvMap& map = args.map;
+  Acc* const scratch = static_cast<Acc*>(workspace);
+  Acc* sums = nullptr;
+  if constexpr (is_narrow_v<T>) {
+    sums = scratch + schedule.scratch * executor.max_threads();
+  } else {
+    sums = static_cast<T*>(args.weight_grad);
+  }
+  const std::int64_t rows = args.groups * args.in;
+  const std::int64_t workers = map.pairs() * schedule.matrix < kSerial ? 1 : executor.max_threads();
+  executor.parallel_for(0, workers, 1, [&](std::int64_t first_worker, std::int64_t last_worker) {
+    for (std::int64_t worker = first_worker; worker < last_worker; ++worker) {
+      TileWeightGrad<T> tile(args, scratch + worker * schedule.scratch, sums);
+      const auto share_of = [&](std::int64_t tap) {
+        return RowShare{share_boundary(map, tap, rows, worker, workers),
+                        share_boundary(map, tap, rows, worker + 1, workers)};
+      };
+      for (std::int64_t tap = 0; tap < map.taps; ++tap) {
+        const RowShare share = share_of(tap);
+        std::fill(sums + tap * schedule.matrix + share.begin * args.out,
+                  sums + tap * schedule.matrix + share.end * args.out, Acc{});
+      }
+      for (std::int64_t row = 0; row < map.target_rows; row += schedule.tile_rows) {
+        for_tile_taps(map, row, std::min(row + schedule.tile_rows, map.target_rows),
+                      [&](std::int64_t tap, std::int64_t first, std::int64_t last) {
+                        const RowShare share = share_of(tap);
+                        if (share.begin < share.end) {
+                          tile.run(tap, first, last, share);
+                        }
+                      });
+      }
+      if constexpr (is_narrow_v<T>) {
+        for (std::int64_t tap = 0; tap < map.taps; ++tap) {
+          const RowShare share = share_of(tap);
+          const std::int64_t from = tap * schedule.matrix + share.begin * args.out;
+          narrow_row<T>(sums + from, static_cast<T*>(args.weight_grad) + from, (share.end - share.begin) * args.out);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void conv(const ConvArgs& args, const ConvSchedule& schedule, const CpuExecutor& executor, void* workspace) {
+  visit_conv_type(args.type, [&](auto scalar) { conv_typed<decltype(scalar)>(args, schedule, executor, workspace); });
+}
+
+void conv_weight_grad(const ConvWeightGradArgs& args, const WeightGradSchedule& schedule, const CpuExecutor& executor,
+                      void* workspace) {
+  visit_conv_type(args.type,
+                  [&](auto scalar) { weight_grad_typed<decltype(scalar)>(args, schedule, executor, workspace); });
+}
+
+}  // namespace lacewing::kernels::cpu::LACEWING_ISA

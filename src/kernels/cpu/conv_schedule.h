@@ -1,0 +1,80 @@
+// How a convolution is cut into tasks and what scratch it needs: pure functions of the sizes, so that the workspace can
+// be told beforehand. No cut that changes an order of summation depends on the threads.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/conv.h"
+
+namespace lacewing::kernels::cpu {
+
+struct ConvSchedule {
+  bool depthwise = false;
+  bool packs_weight = false;   ///< a block of columns of a tap's weight is copied to scratch, widened or transposed
+  bool widens = false;         ///< rows are widened into scratch, outputs summed in a buffer of floats
+  std::int64_t tile_rows = 0;  ///< outputs of a task, a multiple of kConvTileRows
+  std::int64_t weight_scratch = 0;  ///< elements of the accumulate type for each thread: a block of a tap's weight,
+  std::int64_t scratch = 0;         ///< and all, with the widened rows
+  std::int64_t sums = 0;            ///< elements of the buffer of floats, shared
+  std::int64_t element_size = 4;    ///< of the accumulate type
+
+  std::int64_t workspace(int threads) const { return (scratch * threads + sums) * element_size; }
+};
+
+/// Columns of the widest block: four vectors of the widest kind.
+inline constexpr std::int64_t kConvMostColumns = 64;
+/// Input channels of a block: with them, a tile of inputs fits the second-level cache.
+inline constexpr std::int64_t kConvDepth = 128;
+/// Rows whose addresses are gathered, or which are widened, at a time.
+inline constexpr std::int64_t kConvPackedRows = 96;
+
+inline ConvSchedule schedule_conv(const ConvArgs& args) {
+  ConvSchedule schedule;
+  schedule.widens = args.type == ScalarType::f16 || args.type == ScalarType::bf16;
+  schedule.element_size = args.type == ScalarType::f64 ? 8 : 4;
+  schedule.depthwise = args.in == 1 && args.out == 1;
+  // Long columns of a wide matrix lie a power of two apart and would evict each other from the first-level cache.
+  const bool packs = args.transposed || args.in >= 128;
+  schedule.packs_weight = schedule.widens || (packs && !schedule.depthwise);
+  // Wide channels amortise the weight over more rows; narrow ones keep the tile in the second-level cache.
+  const std::int64_t matrix = args.in * args.out;
+  schedule.tile_rows = matrix >= 128 * 128 ? 1024 : 512;
+  const std::int64_t depth = schedule.depthwise ? args.groups : std::min(args.in, kConvDepth);
+  if (schedule.packs_weight) {
+    schedule.weight_scratch = schedule.depthwise ? depth : depth * kConvMostColumns;
+  }
+  schedule.scratch = schedule.weight_scratch + (schedule.widens ? kConvPackedRows * depth : 0);
+  schedule.sums = schedule.widens ? args.map.target_rows * args.groups * args.out : 0;
+  return schedule;
+}
+
+/// Each worker owns rows of the gradient (tap, group, input channel) and sweeps over all tiles: no partial sums, and
+/// the order of a sum depends on the tiles alone.
+struct WeightGradSchedule {
+  bool widens = false;
+  std::int64_t tile_rows = 0;
+  std::int64_t matrix = 0;   ///< elements of a tap's weight, all groups
+  std::int64_t scratch = 0;  ///< elements of the accumulate type for each thread
+  std::int64_t sums = 0;     ///< elements of the buffer of floats, shared
+  std::int64_t element_size = 4;
+
+  std::int64_t workspace(int threads) const { return (scratch * threads + sums) * element_size; }
+};
+
+/// Pairs whose rows are read at a time: a block's share of them stays in the first-level cache.
+inline constexpr std::int64_t kConvPairBlock = 128;
+
+inline WeightGradSchedule schedule_weight_grad(const ConvWeightGradArgs& args) {
+  WeightGradSchedule schedule;
+  schedule.widens = args.type == ScalarType::f16 || args.type == ScalarType::bf16;
+  schedule.element_size = args.type == ScalarType::f64 ? 8 : 4;
+  schedule.matrix = args.groups * args.in * args.out;
+  // A tile's rows stay in cache over all taps; a large gradient is loaded and stored once for each tile.
+  schedule.tile_rows = schedule.matrix >= 128 * 128 ? 2048 : 1024;
+  schedule.scratch = schedule.widens ? kConvPairBlock * args.groups * (args.in + args.out) : 0;
+  schedule.sums = schedule.widens ? args.map.taps * schedule.matrix : 0;
+  return schedule;
+}
+
+}  // namespace lacewing::kernels::cpu

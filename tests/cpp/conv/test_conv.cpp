@@ -1,0 +1,139 @@
+// The C++ API of sparse convolution: values and gradients against dense convolution, plans, pooling, bad input.
+#include <ATen/ATen.h>
+
+#include <gtest/gtest.h>
+
+#include <lacewing/conv.h>
+
+namespace lacewing {
+namespace {
+
+/// Distinct voxels of a 6x6x6 grid in random order.
+at::Tensor cloud(std::int64_t voxels) {
+  const at::Tensor cells = at::randperm(216, at::kLong).narrow(0, 0, voxels);
+  return at::stack(
+             {at::zeros_like(cells), cells.floor_divide(36), cells.floor_divide(6).remainder(6), cells.remainder(6)}, 1)
+      .to(at::kInt);
+}
+
+at::Tensor random(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble).requires_grad_(); }
+
+at::Tensor at_voxels(const at::Tensor& grid, const at::Tensor& voxels) {
+  const auto index = voxels.to(at::kLong).unbind(1);
+  return grid.permute({0, 2, 3, 4, 1}).index({index[0], index[1], index[2], index[3]});
+}
+
+at::Tensor on_grid(const at::Tensor& features, const at::Tensor& voxels) {
+  const auto index = voxels.to(at::kLong).unbind(1);
+  const at::Tensor grid = at::zeros({1, 6, 6, 6, features.size(1)}, features.options());
+  return grid.index_put({index[0], index[1], index[2], index[3]}, features).permute({0, 4, 1, 2, 3});
+}
+
+TEST(SparseConv, IsDenseConvolutionWithGradients) {
+  const auto plan = ConvolutionPlan::build(cloud(80), {{3, 3, 3}, {}, {}});
+  const at::Tensor x = random({80, 4});
+  const at::Tensor weight = random({6, 2, 3, 3, 3});
+  const at::Tensor bias = random({6});
+
+  const at::Tensor out = sparse_conv(x, conv_weight_from_user(weight, 2), plan, bias);
+  const at::Tensor dense = at_voxels(at::conv3d(on_grid(x, plan.source()), weight, bias, 1, 1, 1, 2), plan.target());
+
+  EXPECT_TRUE(at::allclose(out, dense));
+  out.square().sum().backward();
+  const at::Tensor grads[] = {x.grad().clone(), weight.grad().clone(), bias.grad().clone()};
+  for (const at::Tensor* const t : {&x, &weight, &bias}) {
+    t->mutable_grad().reset();
+  }
+  dense.square().sum().backward();
+  EXPECT_TRUE(at::allclose(grads[0], x.grad()));
+  EXPECT_TRUE(at::allclose(grads[1], weight.grad()));
+  EXPECT_TRUE(at::allclose(grads[2], bias.grad()));
+}
+
+TEST(SparseConv, GoesDownAndBackUp) {
+  const auto down = ConvolutionPlan::build(cloud(60), {{2, 2, 2}, {2, 2, 2}, {}}, ConvolutionTargets::strided);
+  const auto up = down.transposed();
+
+  const at::Tensor coarse = sparse_conv(random({60, 3}), random({8, 1, 3, 5}), down);
+  const at::Tensor fine = sparse_conv(coarse, random({8, 1, 5, 2}), up);
+
+  EXPECT_EQ(fine.sizes(), at::IntArrayRef({60, 2}));
+  EXPECT_TRUE(up.target().is_same(down.source()));
+  EXPECT_TRUE(up.array().is_same(down.array()));
+  EXPECT_TRUE(up.is_transposed());
+  EXPECT_EQ(down.pair_count(), 60);
+  EXPECT_EQ(down.taps(), 8);
+}
+
+TEST(SparseConv, AlgorithmsAgree) {
+  const auto plan = ConvolutionPlan::build(cloud(70), {{3, 3, 3}, {}, {2, 1, 1}}, ConvolutionTargets::reachable);
+  const auto gemm = plan.with_algorithm(ConvolutionAlgorithm::gather_gemm_scatter);
+  const at::Tensor x = random({70, 8});
+  const at::Tensor weight = random({27, 1, 8, 16});
+
+  EXPECT_TRUE(at::allclose(sparse_conv(x, weight, plan), sparse_conv(x, weight, gemm)));
+  EXPECT_GT(sparse_conv_workspace(x, weight, gemm), 0);
+  EXPECT_EQ(sparse_conv_workspace(x, weight, plan), 0);
+}
+
+TEST(SparseConv, GenerativeAndGivenTargets) {
+  const at::Tensor coarse = cloud(10);
+  const ConvolutionKernel kernel{{2, 2, 2}, {2, 2, 2}, {}};
+
+  const auto all = ConvolutionPlan::build_transposed(coarse, kernel);
+  const auto some = ConvolutionPlan::build_transposed(coarse, kernel, all.target().narrow(0, 3, 20));
+
+  EXPECT_EQ(all.target().size(0), 80);
+  EXPECT_EQ(some.pair_count(), 20);
+  const auto [source, target] = all.pairs(0);
+  EXPECT_EQ(source.size(0), 10);
+  EXPECT_TRUE(at::equal(all.target().index_select(0, target.to(at::kLong)).narrow(1, 1, 3),
+                        2 * coarse.index_select(0, source.to(at::kLong)).narrow(1, 1, 3)));
+}
+
+TEST(MaxPool, TakesTheLargest) {
+  const at::Tensor voxels = at::tensor({0, 0, 0, 1, 0, 2}, at::kInt).view({3, 2});
+  const auto plan = ConvolutionPlan::build(voxels, {{2}, {2}, {}}, ConvolutionTargets::strided);
+  const at::Tensor x = at::tensor({1.0, 3.0, 2.0}).view({3, 1}).requires_grad_();
+
+  const auto [values, rows] = sparse_max_pool(x, plan);
+  values.sum().backward();
+
+  EXPECT_TRUE(at::equal(values.detach().view({-1}), at::tensor({3.0, 2.0})));
+  EXPECT_TRUE(at::equal(rows.view({-1}), at::tensor({1, 2}, at::kLong)));
+  EXPECT_TRUE(at::equal(x.grad().view({-1}), at::tensor({0.0, 1.0, 1.0})));
+}
+
+TEST(UniqueVoxels, AreSortedWithTheirRows) {
+  const at::Tensor voxels = at::tensor({1, 5, 0, -1, 1, 5}, at::kInt).view({3, 2});
+
+  const auto [unique, first, inverse] = unique_voxels(voxels);
+
+  EXPECT_TRUE(at::equal(unique, at::tensor({0, -1, 1, 5}, at::kInt).view({2, 2})));
+  EXPECT_TRUE(at::equal(first, at::tensor({1, 0}, at::kLong)));
+  EXPECT_TRUE(at::equal(inverse, at::tensor({1, 0, 1}, at::kLong)));
+}
+
+TEST(BadInput, GetsASentence) {
+  const auto message = [](auto&& f) -> std::string {
+    try {
+      f();
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return "nothing was thrown";
+  };
+  const at::Tensor twice = at::zeros({2, 4}, at::kInt);
+  const auto plan = ConvolutionPlan::build(cloud(5), {{1, 1, 1}, {}, {}});
+
+  EXPECT_EQ(message([&] { ConvolutionPlan::build(twice, {{3, 3, 3}, {}, {}}); }),
+            "[lacewing.convolution_plan] coordinates[1] = (0, 0, 0, 0) repeats coordinates[0]: voxels must be distinct "
+            "(unique_voxels merges them)");
+  EXPECT_EQ(message([&] { sparse_conv(at::zeros({4, 2}), at::zeros({1, 1, 2, 2}), plan); }),
+            "[lacewing.sparse_conv] features of shape (4, 2) do not belong to this plan: its source coordinates have 5 "
+            "voxels");
+  EXPECT_EQ(message([&] { plan.pairs(1); }), "[lacewing.convolution_plan] tap 1 is out of range: there are 1");
+}
+
+}  // namespace
+}  // namespace lacewing

@@ -1,0 +1,222 @@
+"""Layers on VoxelTensors: shapes, sharing of plans, state dicts, and weights of other libraries."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from conv_support import cloud, dense, random
+from lacewing.conv import (
+    ConvolutionPlan,
+    GlobalPool,
+    InverseConv,
+    Pointwise,
+    SparseConv,
+    SparseConvTranspose,
+    SparsePool,
+    SparseUnpool,
+    SubmanifoldConv,
+    VoxelBatchNorm,
+    VoxelTensor,
+    convert_state_dict,
+    convert_weight,
+    sparse_conv,
+    weight_to_user,
+)
+
+
+def voxels(device: str, axes: int = 3, count: int = 60, channels: int = 4, dtype=torch.float32) -> VoxelTensor:
+    coordinates = cloud(count, axes, extent=4, device=device)
+    return VoxelTensor(random(count, channels, dtype=dtype, device=device), coordinates)
+
+
+def unet(device: str) -> nn.Module:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = SubmanifoldConv(4, 8)
+            self.norm = VoxelBatchNorm(8)
+            self.down = SparseConv(8, 16)
+            self.mid = SubmanifoldConv(16, 16, groups=4)
+            self.up = InverseConv(16, 8)
+            self.head = SubmanifoldConv(16, 3, 1)
+
+        def forward(self, x: VoxelTensor) -> VoxelTensor:
+            fine = self.norm(self.stem(x)).map(torch.relu)
+            coarse = self.mid(self.down(fine)).map(torch.relu)
+            return self.head(self.up(coarse).cat(fine))
+
+    torch.manual_seed(0)
+    return Net().to(device)
+
+
+def test_a_unet_trains_and_shares_plans(device: str) -> None:
+    x = voxels(device)
+    net = unet(device)
+
+    out = net(x)
+    out.features.square().mean().backward()
+
+    assert out.coordinates is x.coordinates
+    assert out.stride == (1, 1, 1)
+    assert len(x.cache) == 4
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
+
+
+def test_state_dict_has_the_user_layout(device: str) -> None:
+    net, other = unet(device), unet(device)
+    with torch.no_grad():
+        for p in other.parameters():
+            p.add_(1)
+    state = net.state_dict()
+
+    other.load_state_dict(state)
+
+    assert state["stem.weight"].shape == (8, 4, 3, 3, 3)
+    assert state["mid.weight"].shape == (16, 4, 3, 3, 3)
+    assert state["up.weight"].shape == (16, 8, 2, 2, 2)
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), other.parameters(), strict=True))
+
+
+def test_user_weight_is_a_view() -> None:
+    layer = SubmanifoldConv(2, 3, axes=2)
+
+    assert layer.user_weight.shape == (3, 2, 3, 3)
+    assert layer.user_weight.data_ptr() == layer.weight.data_ptr()
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_layer_is_dense_convolution(axes: int, device: str) -> None:
+    x = voxels(device, axes, 30 if axes > 1 else 12, dtype=torch.float64)
+    layer = SparseConv(4, 6, 3, 2, axes=axes, groups=2, dtype=torch.float64, device=device)
+
+    out = layer(x)
+
+    plan = ConvolutionPlan.build(x.coordinates, 3, 2, targets="strided")
+    wanted = dense(x.features, layer.user_weight, plan, 2) + layer.bias
+    assert out.stride == (2,) * axes
+    torch.testing.assert_close(out.features, wanted)
+
+
+def test_generative_then_pruned(device: str) -> None:
+    x = voxels(device, 2, 10)
+    up = SparseConvTranspose(4, 2, axes=2, device=device)
+
+    out = up(x)
+    kept = out.prune(out.features[:, 0] > 0)
+
+    assert len(out) == 4 * len(x)
+    assert len(kept) == int((out.features[:, 0] > 0).sum())
+    assert torch.equal(up(x, kept.coordinates).features, out.features[out.features[:, 0] > 0])
+
+
+def test_pooling_layers(device: str) -> None:
+    x = voxels(device, 2, 40)
+
+    coarse = SparsePool("max", axes=2)(x)
+    back = SparseUnpool(axes=2)(coarse)
+
+    assert back.coordinates is x.coordinates
+    assert bool((back.features >= x.features).all())
+    assert GlobalPool("avg")(x).shape == (2, 4)
+    assert Pointwise(nn.ReLU())(x).features.min() >= 0
+    assert x.offsets.tolist() == [0, *torch.bincount(x.coordinates[:, 0]).cumsum(0).tolist()]
+
+
+def test_bad_input(device: str) -> None:
+    x = voxels(device, 2, 10)
+
+    with pytest.raises(ValueError, match="no layer with kernel_size"):
+        InverseConv(4, 4, axes=2)(x)
+    with pytest.raises(ValueError, match="3 groups do not divide 4 input and 6 output channels"):
+        SubmanifoldConv(4, 6, groups=3)
+    with pytest.raises(ValueError, match="kernel_size must be 3 positive integers"):
+        SubmanifoldConv(4, 6, (3, 3))
+    with pytest.raises(ValueError, match=r"stride must be 3 positive integers, not \(0, 0, 0\)"):
+        SparseConv(4, 6, 2, 0)
+    with pytest.raises(ValueError, match=r"axes must lie in \[1, 4\], not 5"):
+        SubmanifoldConv(4, 6, axes=5)
+    with pytest.raises(ValueError, match=r"features of shape \(9, 4\) do not have one row for each of the 10 voxels"):
+        x.replace(x.features[:9])
+    with pytest.raises(ValueError, match="coordinates must be int32 of shape"):
+        VoxelTensor(x.features, x.coordinates.long())
+    with pytest.raises(ValueError, match="the two tensors lie on different voxels"):
+        x + voxels(device, 2, 9)
+    with pytest.raises(ValueError, match="mask must be 10 booleans"):
+        x.prune(x.features[:, 0])
+    with pytest.raises(RuntimeError, match="have 4 channels, but weight of shape"):
+        SubmanifoldConv(5, 6, axes=2, device=device)(x)
+
+
+STYLES = ["spconv", "spconv1", "minkowski", "torchsparse"]
+
+
+def foreign(internal, size: tuple[int, ...], style: str):
+    """The weight as the other library stores it, entry by entry from its documented layout."""
+    taps, _, cin, cout = internal.shape
+    user = weight_to_user(internal, size)
+    if style == "spconv":
+        return user.movedim(1, -1).clone()
+    if style == "spconv1":
+        return user.permute(*range(2, user.dim()), 1, 0).clone()
+    out = internal.new_empty(taps, cin, cout)
+    for index, position in enumerate(torch.cartesian_prod(*(torch.arange(k) for k in size)).reshape(taps, -1).tolist()):
+        at = index
+        if taps % 2:
+            at = 0
+            for p, k in zip(reversed(position), reversed(size), strict=True):
+                at = at * k + p
+        out[at] = internal[index, 0]
+    return out
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("size", [(3, 3, 3), (2, 2, 2), (3, 1, 5), (3,)], ids=str)
+def test_converted_weights(style: str, size: tuple[int, ...]) -> None:
+    internal = random(int(torch.tensor(size).prod()), 1, 2, 3)
+
+    assert torch.equal(convert_weight(foreign(internal, size, style), style, size), internal)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_converted_state_dict(style: str, device: str) -> None:
+    net = nn.Sequential(SubmanifoldConv(2, 3, axes=2), VoxelBatchNorm(3), SubmanifoldConv(3, 2, 1, axes=2)).to(device)
+    name = "weight" if style.startswith("spconv") else "kernel"
+    state = {k: v.clone() for k, v in net.state_dict().items() if k not in ("0.weight", "2.weight")}
+    state[f"0.{name}"] = foreign(net[0].weight.detach(), (3, 3), style)
+    one = foreign(net[2].weight.detach(), (1, 1), style)
+    state[f"2.{name}"] = one if style.startswith("spconv") else one[0]
+    state["0.bias"] = state["0.bias"][None]
+    x = voxels(device, 2, 12, channels=2)
+    expected = net(x).features
+    with torch.no_grad():
+        for p in net.parameters():
+            p.zero_()
+
+    net.load_state_dict(convert_state_dict(state, style, net))
+
+    torch.testing.assert_close(net(x).features, expected)
+
+
+def test_converting_refuses() -> None:
+    with pytest.raises(ValueError, match="is not of style spconv with kernel_size"):
+        convert_weight(random(2, 3, 3, 3), "spconv", (3, 3, 3))
+    with pytest.raises(ValueError, match="style must be one of"):
+        convert_weight(random(27, 2, 3), "other", (3, 3, 3))
+    with pytest.raises(ValueError, match=r"does not fit the layer 2 -> 3 with 1 groups"):
+        convert_state_dict({"kernel": random(9, 3, 3)}, "minkowski", SubmanifoldConv(2, 3, axes=2))
+
+
+def test_layers_allocate_the_output_and_the_workspace() -> None:
+    """The weight is read as it lies: nothing is permuted or copied."""
+    from test_product_memory import peak_beyond
+
+    x = voxels("cpu", 3, 400, channels=32)
+    layer = SubmanifoldConv(32, 32)
+    plan = x.cache.plan(x.coordinates, layer.geometry, "same")
+
+    with torch.no_grad():
+        peak = peak_beyond(lambda: sparse_conv(x.features, layer.weight, plan, layer.bias))
+
+    assert peak == x.features.numel() * 4

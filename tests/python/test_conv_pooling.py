@@ -1,0 +1,137 @@
+"""Pooling over plans against loops, and its gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+import lacewing
+from conv_support import Kernel, cloud, kernel, pairs, random
+from lacewing.conv import (
+    ConvolutionPlan,
+    avg_pool,
+    global_pool,
+    max_pool,
+    max_pool_with_indices,
+    max_unpool,
+    pool,
+    sum_pool,
+    unpool,
+)
+
+KERNELS = [kernel(3, 2, axes=1), kernel(2, 2, axes=3), kernel(3, axes=2), kernel((3, 2), (2, 1))]
+MODES = ["sum", "avg", "max"]
+
+
+def make(k: Kernel, voxels: int, device: str, targets="strided"):
+    coordinates = cloud(voxels, len(k.size), extent=30 if len(k.size) == 1 else 4, device=device)
+    return ConvolutionPlan.build(coordinates, k.size, k.stride, k.dilation, targets)
+
+
+def expected(x, plan: ConvolutionPlan, mode: str):
+    members: list[list[int]] = [[] for _ in range(len(plan.target))]
+    for fine, coarse in pairs(plan.source, plan.target, Kernel(plan.kernel_size, plan.stride, plan.dilation)):
+        for f, c in zip(fine, coarse, strict=True):
+            members[c].append(f)
+    reduce = {"sum": lambda r: r.sum(0), "avg": lambda r: r.mean(0), "max": lambda r: r.amax(0)}[mode]
+    return torch.stack([reduce(x[m]) if m else x.new_zeros(x.shape[1]) for m in members])
+
+
+@pytest.mark.parametrize("k", KERNELS, ids=str)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("backend", ["automatic", "reference"])
+def test_pooling(k: Kernel, mode: str, dtype: torch.dtype, backend: str, device: str) -> None:
+    plan = make(k, 40, device)
+    x = random(40, 5, dtype=dtype, device=device)
+
+    with lacewing.backend(backend):
+        out = pool(x, plan, mode)
+
+    wanted = expected(x.double(), plan, mode)
+    torch.testing.assert_close(out.double(), wanted, atol=1e-12 if dtype == torch.float64 else 2e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("k", KERNELS[:2], ids=str)
+def test_gradients(mode: str, k: Kernel, device: str) -> None:
+    plan = make(k, 8, device)
+    x = random(8, 2, device=device).requires_grad_()
+    run = lambda x: pool(x, plan, mode)
+
+    assert gradcheck(run, x, check_forward_ad=True)
+    assert gradgradcheck(run, x)
+
+
+def test_opcheck(device: str) -> None:
+    pytest.importorskip("expecttest", reason="torch's opcheck needs the package expecttest")
+    plan = make(KERNELS[0], 9, device)
+    x = random(9, 2, device=device).requires_grad_()
+    _, arg = max_pool_with_indices(x, plan)
+    grad = random(*arg.shape, device=device).requires_grad_()
+
+    torch.library.opcheck(torch.ops.lacewing.sparse_max_pool.default, (x, plan._array, plan._meta))
+    torch.library.opcheck(torch.ops.lacewing.sparse_max_pool_grad.default, (grad, arg, plan._array, plan._meta))
+
+
+def test_targets_without_voxels_are_zero(device: str) -> None:
+    source = torch.tensor([[0, 0]], dtype=torch.int32, device=device)
+    target = torch.tensor([[0, 0], [0, 50]], dtype=torch.int32, device=device)
+    plan = ConvolutionPlan.build(source, 3, targets=target)
+    x = torch.full((1, 1), -2.0, device=device)
+
+    for mode in MODES:
+        assert pool(x, plan, mode).tolist() == [[-2.0], [0.0]]
+    assert max_pool_with_indices(x, plan)[1].tolist() == [[0], [-1]]
+
+
+def test_the_first_of_equals_and_nan_win(device: str) -> None:
+    source = torch.tensor([[0, 0], [0, 1], [0, 2], [0, 3]], dtype=torch.int32, device=device)
+    plan = ConvolutionPlan.build(source, 2, 2, targets="strided")
+    x = torch.tensor([[1.0], [1.0], [float("nan")], [5.0]], device=device)
+
+    values, rows = max_pool_with_indices(x, plan)
+
+    assert rows.tolist() == [[0], [2]]
+    assert values[1].isnan().all()
+
+
+def test_unpooling(device: str) -> None:
+    plan = make(kernel(2, 2, axes=2), 30, device)
+    x = random(30, 3, device=device)
+
+    coarse, rows = max_pool_with_indices(x, plan)
+    back = max_unpool(coarse, rows, plan)
+
+    assert torch.equal(back[back != 0], x[back != 0])
+    assert torch.equal(max_pool(back, plan).where(coarse > 0, 0), coarse.where(coarse > 0, 0))
+    torch.testing.assert_close(sum_pool(unpool(coarse, plan), plan) / sum_pool(torch.ones_like(x), plan), coarse)
+    torch.testing.assert_close(avg_pool(unpool(coarse, plan), plan), coarse)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_global_pooling(mode: str, device: str) -> None:
+    batch = torch.tensor([0, 2, 0, 2, 2], device=device)
+    x = random(5, 3, device=device).requires_grad_()
+
+    out = global_pool(x, batch, 4, mode)
+
+    reduce = {"sum": lambda r: r.sum(0), "avg": lambda r: r.mean(0), "max": lambda r: r.amax(0)}[mode]
+    rows = [reduce(x[batch == b]) if (batch == b).any() else x.new_zeros(3) for b in range(4)]
+    torch.testing.assert_close(out, torch.stack(rows))
+    assert gradcheck(lambda x: global_pool(x, batch, 4, mode), x)
+
+
+def test_bad_input(device: str) -> None:
+    plan = make(KERNELS[0], 9, device)
+
+    with pytest.raises(RuntimeError, match=r"features of shape \(8, 2\) do not belong to this plan: its source coord"):
+        max_pool(random(8, 2, device=device), plan)
+    with pytest.raises(ValueError, match="mode must be 'sum', 'avg' or 'max', not 'min'"):
+        pool(random(9, 2, device=device), plan, "min")
+    with pytest.raises(ValueError, match="5 rows of features have 4 batch indices"):
+        global_pool(random(5, 2), torch.zeros(4), 1)
+    arg = torch.zeros(len(plan.target), 2, device=device)
+    with pytest.raises(RuntimeError, match="arg must be int64 of two dimensions, not float32"):
+        max_unpool(random(len(plan.target), 2, device=device), arg, plan)
