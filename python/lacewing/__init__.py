@@ -1,6 +1,6 @@
 """Lacewing: differentiable sparse tensor operations for PyTorch."""
 
-from . import product
+from . import etp, product
 from ._library import ops
 from .backend import backend, cpu_isa, get_backend, set_backend
 from .info import (
@@ -24,6 +24,7 @@ __all__ = [
     "backend",
     "cpu_isa",
     "derive_backward",
+    "etp",
     "get_backend",
     "indexed_scale_segment",
     "ops",
