@@ -2,5 +2,6 @@
 #pragma once
 
 #include <lacewing/backend.h>
+#include <lacewing/etp.h>
 #include <lacewing/info.h>
 #include <lacewing/product.h>

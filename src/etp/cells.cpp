@@ -69,16 +69,18 @@ class ReadyCell : public Cell {
   }
 
   at::Tensor output(const at::Tensor& h) const override {
-    const at::Tensor v = h.select(-1, 0);
     if (params_.kind == kernels::CellKind::leaky || params_.kind == kernels::CellKind::gated) {
-      return v;
+      return h.select(-1, 0);
     }
-    at::Tensor over = v - params_.threshold;
+    // unbind, whose gradient is one stack (that of select is zeros and a copy for each state), and with the batch last,
+    // as the state lies: so the gradient needs no copy on its way to the trace.
+    const std::vector<at::Tensor> states = h.movedim(0, -1).unbind(-2);
+    at::Tensor over = states[0] - params_.threshold;
     if (params_.kind == kernels::CellKind::alif) {
-      const at::Tensor a = h.select(-1, 1);
-      over = over - (options_.betas ? options_.betas->to(a.options()) * a : params_.beta * a);
+      over = options_.betas ? over - options_.betas->to(h.options()).unsqueeze(-1) * states[1]
+                            : at::sub(over, states[1], params_.beta);
     }
-    return spike(over, options_.surrogate, params_.gain, params_.width);
+    return spike(over, options_.surrogate, params_.gain, params_.width).movedim(-1, 0);
   }
 
   Linearization linearize(const at::Tensor& y, const at::Tensor& h) const override {

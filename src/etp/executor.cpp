@@ -223,7 +223,7 @@ at::Tensor Executor::window(const at::Tensor& x) {
   const bool has_batch = x.dim() == 3;
   const at::Tensor input = has_batch ? x : x.unsqueeze(1);
   const at::AutoGradMode grad_mode(true);
-  const at::Tensor from_input = impl_->from_input(input.flatten(0, 1)).unflatten(0, {input.size(0), input.size(1)});
+  at::Tensor from_input = impl_->from_input(input.select(0, 0));
   {
     const at::NoGradGuard no_grad;
     impl_->enter(input, has_batch);
@@ -235,7 +235,8 @@ at::Tensor Executor::window(const at::Tensor& x) {
   std::vector<at::Tensor> states;
   for (std::int64_t t = 0; t < input.size(0); ++t) {
     const at::Tensor now = input.select(0, t);
-    const at::Tensor y = impl_->with_recurrent(from_input.select(0, t), h);
+    from_input = t == 0 ? from_input : impl_->from_input(now);
+    const at::Tensor y = impl_->with_recurrent(from_input, h);
     impl_->taken.push_back({impl_->inputs_of(now, h), {}, y.detach(), h.detach()});
     h = impl_->cell->forward(y, h);
     ++impl_->steps;

@@ -144,12 +144,10 @@ void trace_cuda(at::Tensor& trace, const OptionalTensor& segments, const Optiona
   }
 }
 
-void trace_meta(at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
-                const OptionalTensor& column, const OptionalTensor& order, const OptionalTensor& x,
-                const OptionalTensor& df, const OptionalTensor& decay, const OptionalTensor& g,
-                const OptionalTensor& grad) {
-  checked_trace(trace, segments, row, column, order, x, df, decay, g, grad);
-}
+/// Sizes may be symbolic here; the kernels check them.
+void trace_meta(at::Tensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+                const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+                const OptionalTensor&) {}
 
 CellParams checked_cell(const at::Tensor& y, const at::Tensor& h, const OptionalTensor& betas, at::IntArrayRef flags,
                         at::ArrayRef<double> numbers) {
@@ -189,11 +187,12 @@ void run_cell(const CellArgs& args, const at::Device& device) {
 using CellResult = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 CellResult empty_results(const CellParams& params, const at::Tensor& y) {
-  const std::int64_t states = kernels::states_of(params);
-  const std::int64_t neurons = y.size(0);
-  const std::int64_t batch = y.size(1);
-  return {at::empty({neurons, states, batch}, y.options()), at::empty({neurons, states, batch}, y.options()),
-          at::empty({neurons, states, states, batch}, y.options())};
+  const c10::SymInt states = kernels::states_of(params);
+  const c10::SymInt neurons = y.sym_size(0);
+  const c10::SymInt batch = y.sym_size(1);
+  return {at::empty_symint({neurons, states, batch}, y.options()),
+          at::empty_symint({neurons, states, batch}, y.options()),
+          at::empty_symint({neurons, states, states, batch}, y.options())};
 }
 
 CellResult cell_step(const at::Tensor& y, const at::Tensor& h, const OptionalTensor& betas, at::IntArrayRef flags,
@@ -207,9 +206,10 @@ CellResult cell_step(const at::Tensor& y, const at::Tensor& h, const OptionalTen
   return result;
 }
 
-CellResult cell_step_meta(const at::Tensor& y, const at::Tensor& h, const OptionalTensor& betas, at::IntArrayRef flags,
+CellResult cell_step_meta(const at::Tensor& y, const at::Tensor&, const OptionalTensor&, at::IntArrayRef flags,
                           at::ArrayRef<double> numbers) {
-  return empty_results(checked_cell(y, h, betas, flags, numbers), y);
+  TORCH_CHECK(y.dim() == 2, "[lacewing.", kCellOp, "] y must have shape (O, B), not ", shape_text(y.sym_sizes()));
+  return empty_results(params_from(flags, numbers), y);
 }
 
 at::Tensor cell_factor(const at::Tensor& y, const at::Tensor& h, const OptionalTensor& betas, at::IntArrayRef flags,
@@ -224,11 +224,9 @@ at::Tensor cell_factor(const at::Tensor& y, const at::Tensor& h, const OptionalT
   return next;
 }
 
-at::Tensor cell_factor_meta(const at::Tensor& y, const at::Tensor& h, const OptionalTensor& betas,
-                            at::IntArrayRef flags, at::ArrayRef<double> numbers, at::Tensor& ef, double) {
-  checked_cell(y, h, betas, flags, numbers);
-  check_array(kCellOp, "ef", ef, h.sizes(), y);
-  return at::empty(h.sizes(), h.options());
+at::Tensor cell_factor_meta(const at::Tensor&, const at::Tensor& h, const OptionalTensor&, at::IntArrayRef,
+                            at::ArrayRef<double>, at::Tensor&, double) {
+  return at::empty_symint(h.sym_sizes(), h.options());
 }
 
 template <typename Signature>

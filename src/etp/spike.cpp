@@ -32,9 +32,12 @@ const c10::TypedOperatorHandle<Signature>& spike_op() {
 
 /// The surrogate's derivative at x, differentiable in turn.
 at::Tensor slope(const at::Tensor& x, Surrogate surrogate, double gain, double width) {
+  if (surrogate == Surrogate::triangle) {
+    return at::relu(at::rsub(x.abs(), gain, gain / width));
+  }
   const at::Tensor u = x / width;
   switch (surrogate) {
-    case Surrogate::triangle: return gain * at::relu(1 - u.abs());
+    case Surrogate::triangle: break;
     case Surrogate::fast_sigmoid: return gain / (1 + u.abs()).square();
     case Surrogate::arctan: return gain / (1 + u.square());
     case Surrogate::gaussian: return gain * at::exp(-0.5 * u.square());
@@ -65,7 +68,9 @@ at::Tensor spike_value(const at::Tensor& x, std::string_view surrogate, double, 
   surrogate_named(kSpike, surrogate);
   TORCH_CHECK(width > 0, "[lacewing.", kSpike, "] width must be positive, not ", width);
   TORCH_CHECK(at::isFloatingType(x.scalar_type()), "[lacewing.", kSpike, "] x must be floating, not ", x.scalar_type());
-  return x.gt(0).to(x.scalar_type());
+  at::Tensor out = at::empty_like(x);
+  at::gt_out(out, x, 0);
+  return out;
 }
 
 at::Tensor spike_autograd(c10::DispatchKeySet keys, const at::Tensor& x, std::string_view surrogate, double gain,

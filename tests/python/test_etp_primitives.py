@@ -7,9 +7,9 @@ import pickle
 
 import pytest
 import torch
-from etp_support import Network
 
 import lacewing
+from etp_support import Network
 from lacewing import etp
 
 F64 = torch.float64
@@ -103,12 +103,15 @@ def test_structure_object(format: str, device: str) -> None:
 
     assert torch.equal(pattern.yw_to_w(by_row, t), t * by_row[pattern.row])
     assert torch.equal(pattern.yw_to_w_transposed(by_col, t), t * by_col[pattern.col])
-    assert pattern.format == format and pattern.shape == (4, 3) and pattern.nnz == 6
+    assert pattern.format == format
+    assert pattern.shape == (4, 3)
+    assert pattern.nnz == 6
     matrix = pattern.with_data(t)
     x = torch.randn(2, 4, dtype=F64, device=device)
     torch.testing.assert_close(x @ matrix, x @ matrix.to_dense())
     again = pickle.loads(pickle.dumps(copy.deepcopy(pattern)))
-    assert torch.equal(again.row, pattern.row) and torch.equal(again.col, pattern.col)
+    assert torch.equal(again.row, pattern.row)
+    assert torch.equal(again.col, pattern.col)
 
 
 def test_formats_agree(device: str) -> None:
@@ -129,10 +132,15 @@ def test_initial_traces(device: str) -> None:
     single = etp.etp_sp_mv_p.init_drtrl(x[0], y[0], {"weight": weights["weight"]}, 2)
     factor = etp.etp_sp_mm_p.init_pp(x, y, weights, 2)
 
-    assert batched["weight"].shape == (5, 6, 2) and batched["bias"].shape == (5, 3, 2)
-    assert batched["weight"].dtype == torch.float32 and batched["weight"].device == x.device
-    assert single["weight"].shape == (6, 2) and "bias" not in single
-    assert factor.shape == (5, 3, 2) and factor.dtype == F64 and pattern.nnz == 6
+    assert batched["weight"].shape == (5, 6, 2)
+    assert batched["bias"].shape == (5, 3, 2)
+    assert batched["weight"].dtype == torch.float32
+    assert batched["weight"].device == x.device
+    assert single["weight"].shape == (6, 2)
+    assert "bias" not in single
+    assert factor.shape == (5, 3, 2)
+    assert factor.dtype == F64
+    assert pattern.nnz == 6
 
 
 def test_trainable_map() -> None:
@@ -231,38 +239,40 @@ def test_units() -> None:
         etp.sparse_matmul(units.Quantity(x, "mV"), units.Quantity(w, "nS"), pattern, units.Quantity(w[:3], "mV"))
 
 
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (lambda p: p.with_data(torch.ones(5)), r"values must have shape \(6,\), one for each entry of the pattern, not \(5,\)"),
-        (lambda p: p.with_data(torch.ones(6, dtype=torch.int64)), "values must be floating, not int64"),
-        (lambda p: etp.sparse_matmul(torch.ones(2, 5), torch.ones(6), p), r"x of shape \(2, 5\) must end with the 4 inputs"),
-        (lambda p: etp.sparse_matmul(torch.ones(4, dtype=F64), torch.ones(6), p), "x has dtype float64, but values has dtype float32"),
-        (lambda p: etp.sparse_matmul(torch.ones(4), torch.ones(6), p, torch.ones(4)), r"bias must have shape \(3,\), not \(4,\)"),
-        (lambda p: p.yw_to_w_transposed(torch.ones(2, 3), torch.ones(3, 6)), r"y of shape \(2, 3\) and a trace of shape \(3, 6\) do not fit"),
-        (lambda p: p.sampled_outer(torch.ones(2, 4), torch.ones(3, 3)), r"g must have shape \(2, 3\) beside x of shape \(2, 4\)"),
-        (
-            lambda p: etp.etp_sp_mm_p.yw_to_w(
-                torch.ones(2, 3), {"weight": torch.ones(2, 6), "bias": torch.ones(2, 3)}, sparse_mat=p
-            ),
-            "a bias trace is given, but no bias was declared",
-        ),
-        (
-            lambda p: etp.etp_sp_mm_p.xy_to_dw(
-                torch.ones(2, 4), torch.ones(2, 3), {"weight": torch.ones(6), "bias": torch.ones(3)}, sparse_mat=p
-            ),
-            "bias is given, but none was declared",
-        ),
-        (lambda p: etp.SparsePattern.coo([0, 4], [0, 0], (4, 3)), r"row\[1\] = 4 is out of range: there are 4"),
-        (lambda p: etp.SparsePattern.coo([0, 1], [0], (4, 3)), "row has 2 entries, but col has 1"),
-        (lambda p: etp.SparsePattern.csr([0, 2, 1, 1, 2], [0, 0], (4, 3)), r"crow\[2\] = 1 is less than the entry before it"),
-        (lambda p: etp.SparsePattern.csc([0, 1, 1, 3], [0, 0], (4, 3)), "ccol must begin with 0 and end with nnz = 2, not 0 and 3"),
-        (lambda p: etp.SparsePattern.coo([0.5], [0], (4, 3)), "row must have dtype int32 or int64, not float32"),
-        (lambda p: etp.spike(torch.ones(2), "square"), "surrogate must be triangle, fast_sigmoid, arctan, gaussian or boxcar, not square"),
-        (lambda p: etp.fixed_degree(4, 3, 5, seed=0), "degree must be between 0 and 4, not 5"),
-        (lambda p: etp.small_world(5, 3, 0.1, seed=0), "degree must be even and less than the 5 neurons, not 3"),
-    ],
-)  # fmt: skip
+def _bias_trace(p: etp.SparsePattern) -> object:
+    trace = {"weight": torch.ones(2, 6), "bias": torch.ones(2, 3)}
+    return etp.etp_sp_mm_p.yw_to_w(torch.ones(2, 3), trace, sparse_mat=p)
+
+
+def _bias_value(p: etp.SparsePattern) -> object:
+    weights = {"weight": torch.ones(6), "bias": torch.ones(3)}
+    return etp.etp_sp_mm_p.xy_to_dw(torch.ones(2, 4), torch.ones(2, 3), weights, sparse_mat=p)
+
+
+W = torch.ones(6)
+coo, csr, csc = etp.SparsePattern.coo, etp.SparsePattern.csr, etp.SparsePattern.csc
+BAD = [
+    (lambda p: p.with_data(W[:5]), r"values must have shape \(6,\), one for each entry of the pattern, not \(5,\)"),
+    (lambda p: p.with_data(W.long()), "values must be floating, not int64"),
+    (lambda p: etp.sparse_matmul(torch.ones(2, 5), W, p), r"x of shape \(2, 5\) must end with the 4 inputs"),
+    (lambda p: etp.sparse_matmul(torch.ones(4).double(), W, p), "x has dtype float64, but values has dtype float32"),
+    (lambda p: etp.sparse_matmul(torch.ones(4), W, p, torch.ones(4)), r"bias must have shape \(3,\), not \(4,\)"),
+    (lambda p: p.yw_to_w_transposed(torch.ones(2, 3), torch.ones(3, 6)), r"y of shape \(2, 3\) and a trace of shape"),
+    (lambda p: p.sampled_outer(torch.ones(2, 4), torch.ones(3, 3)), r"g must have shape \(2, 3\) beside x of shape"),
+    (_bias_trace, "a bias trace is given, but no bias was declared"),
+    (_bias_value, "bias is given, but none was declared"),
+    (lambda p: coo([0, 4], [0, 0], (4, 3)), r"row\[1\] = 4 is out of range: there are 4"),
+    (lambda p: coo([0, 1], [0], (4, 3)), "row has 2 entries, but col has 1"),
+    (lambda p: csr([0, 2, 1, 1, 2], [0, 0], (4, 3)), r"crow\[2\] = 1 is less than the entry before it"),
+    (lambda p: csc([0, 1, 1, 3], [0, 0], (4, 3)), "ccol must begin with 0 and end with nnz = 2, not 0 and 3"),
+    (lambda p: coo([0.5], [0], (4, 3)), "row must have dtype int32 or int64, not float32"),
+    (lambda p: etp.spike(torch.ones(2), "square"), "surrogate must be triangle, .* or boxcar, not square"),
+    (lambda p: etp.fixed_degree(4, 3, 5, seed=0), "degree must be between 0 and 4, not 5"),
+    (lambda p: etp.small_world(5, 3, 0.1, seed=0), "degree must be even and less than the 5 neurons, not 3"),
+]
+
+
+@pytest.mark.parametrize(("call", "sentence"), BAD)
 def test_bad_input_gets_a_sentence(call: object, sentence: str) -> None:
     with pytest.raises(RuntimeError, match=rf"\[lacewing\..*\] .*{sentence}"):
         call(build("coo", "cpu"))
@@ -306,4 +316,5 @@ def test_matrix_market(tmp_path: object) -> None:
 
 def test_network_fixture_has_all_parts(device: str) -> None:
     network = Network.random(device, recurrent=True)
-    assert network.recurrent is not None and network.recurrent.shape == (7, 7)
+    assert network.recurrent is not None
+    assert network.recurrent.shape == (7, 7)

@@ -45,8 +45,10 @@ struct Columns {
       }
     }
     const T* const x = static_cast<const T*>(args.x);
+    Acc* const grad = static_cast<Acc*>(args.grad);
     T* trace = static_cast<T*>(args.trace) + begin * n * batch + b;
-    for (std::int64_t p = begin; p < end; ++p, trace += n * batch) {
+    // One entry: its vector of g * e over the lanes, summed over the states.
+    const auto entry = [&](std::int64_t p) LACEWING_INLINE_LAMBDA {
       Vec e[kRows];
       for (int a = 0; a < n; ++a) {
         e[a] = L::load(trace + a * batch, count);
@@ -64,12 +66,37 @@ struct Columns {
           e[a] = L::store(trace + a * batch, next[a], count);
         }
       }
+      trace += n * batch;
+      Vec sum{};
       if constexpr (Contracts) {
-        Vec sum{};
         for (int a = 0; a < n; ++a) {
           sum += g[a] * e[a];
         }
-        static_cast<Acc*>(args.grad)[args.order != nullptr ? args.order[p] : p] += Simd<Acc>::sum(sum);
+      }
+      return sum;
+    };
+    std::int64_t p = begin;
+    if constexpr (Contracts) {
+      // A vector's worth of entries at a time: their sums over the lanes come out side by side.
+      for (; p + L::lanes <= end; p += L::lanes) {
+        Vec sums[L::lanes];
+        for (int i = 0; i < L::lanes; ++i) {
+          sums[i] = entry(p + i);
+        }
+        const Vec found = sum_each<Acc, L::lanes / 2>(sums);
+        if (args.order == nullptr) {
+          Simd<Acc>::store(grad + p, Simd<Acc>::load(grad + p) + found);
+        } else {
+          for (int i = 0; i < L::lanes; ++i) {
+            grad[args.order[p + i]] += found[i];
+          }
+        }
+      }
+    }
+    for (; p < end; ++p) {
+      const Vec sum = entry(p);
+      if constexpr (Contracts) {
+        grad[args.order != nullptr ? args.order[p] : p] += Simd<Acc>::sum(sum);
       }
     }
   }
