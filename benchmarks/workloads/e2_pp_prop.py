@@ -64,7 +64,8 @@ def pp_prop(inputs: etp.SparsePattern, recurrent: etp.SparsePattern) -> Callable
         executor = etp.Executor(cell, *parts, algorithm="pp-prop", alpha=ALPHA)
         readout = data.readout.detach().requires_grad_()
         for x, target in zip(data.xs, data.targets, strict=True):
-            executor.backward((executor.step(x)[..., -1] @ readout - target).square().mean())
+            executor.step(x)
+            executor.backward((executor.states()[-1] @ readout - target).square().mean())
         return readout.grad, weight.grad, again.grad
 
     return run

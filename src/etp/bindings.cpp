@@ -267,6 +267,7 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
              const at::Tensor state = self->executor.state();
              return state.defined() ? OptionalTensor(state) : std::nullopt;
            })
+      .def("states", [](const c10::intrusive_ptr<ExecutorObject>& self) { return self->executor.states(); })
       .def("steps", [](const c10::intrusive_ptr<ExecutorObject>& self) { return self->executor.steps(); })
       .def("traces", [](const c10::intrusive_ptr<ExecutorObject>& self) { return to_dict(self->executor.traces()); })
       .def("trace_elements",

@@ -83,6 +83,14 @@ class ReadyCell : public Cell {
     return spike(over, options_.surrogate, params_.gain, params_.width).movedim(-1, 0);
   }
 
+  at::Tensor seen(const at::Tensor& h) const override {
+    const bool spikes = params_.kind == kernels::CellKind::lif || params_.kind == kernels::CellKind::alif;
+    if (!spikes || !fused(h) || !h.is_cpu()) {
+      return Cell::seen(h);
+    }
+    return batch_first(output_of_cell(options_, batch_last(h.detach())));
+  }
+
   Linearization linearize(const at::Tensor& y, const at::Tensor& h) const override {
     if (!fused(y)) {
       Linearization step = Cell::linearize(y, h);
@@ -149,6 +157,11 @@ at::Tensor or_zeros(const at::Tensor& gradient, const at::Tensor& like) {
 }  // namespace
 
 at::Tensor Cell::output(const at::Tensor& h) const { return h.select(-1, 0); }
+
+at::Tensor Cell::seen(const at::Tensor& h) const {
+  const at::NoGradGuard no_grad;
+  return output(h).detach();
+}
 
 Linearization Cell::linearize(const at::Tensor& y, const at::Tensor& h) const {
   const at::AutoGradMode grad_mode(true);

@@ -1,4 +1,5 @@
 // D-RTRL: one trace for each weight, state and sample.
+#include <algorithm>
 #include <array>
 
 #include <ATen/ATen.h>
@@ -188,13 +189,15 @@ class DRtrl : public Learning {
     }
   }
 
-  void roll(const std::vector<at::Tensor>& x, const Jacobian& jacobian, const at::Tensor& g) override {
+  void roll(const std::vector<at::Tensor>& x, const Jacobian& jacobian, const Gradient& gradient) override {
+    const at::Tensor g = gradient.defined() ? gradient.dense() : at::Tensor();
     for (std::size_t i = 0; i < traces_.size(); ++i) {
       traces_[i]->roll(x[i], jacobian, g);
     }
   }
 
-  void contract(const at::Tensor& g) override {
+  void contract(const Gradient& gradient) override {
+    const at::Tensor g = gradient.dense();
     for (const auto& trace : traces_) {
       trace->contract(g);
     }
@@ -239,12 +242,41 @@ class DRtrl : public Learning {
 
 }  // namespace
 
-void add_gradient(const at::Tensor& leaf, const at::Tensor& gradient) {
+void add_gradient(const at::Tensor& leaf, const at::Tensor& gradient, double factor) {
   if (leaf.grad().defined()) {
-    leaf.mutable_grad().add_(gradient);
+    leaf.mutable_grad().add_(gradient, factor);
   } else {
-    leaf.mutable_grad() = gradient;
+    leaf.mutable_grad() = factor == 1 ? gradient : gradient * factor;
   }
+}
+
+bool Gradient::defined() const {
+  return whole.defined() ||
+         std::any_of(by_state.begin(), by_state.end(), [](const at::Tensor& each) { return each.defined(); });
+}
+
+at::Tensor Gradient::dense() const {
+  if (by_state.empty()) {
+    return whole.contiguous();
+  }
+  std::vector<at::Tensor> states;
+  at::Tensor like = whole.defined() ? whole.select(1, 0) : at::Tensor();
+  for (const at::Tensor& each : by_state) {
+    like = each.defined() ? each : like;
+  }
+  for (std::size_t a = 0; a < by_state.size(); ++a) {
+    const at::Tensor found = state(static_cast<std::int64_t>(a));
+    states.push_back(found.defined() ? found : at::zeros_like(like));
+  }
+  return at::stack(states, 1).contiguous();
+}
+
+at::Tensor Gradient::state(std::int64_t a) const {
+  const at::Tensor own = by_state.empty() ? at::Tensor() : by_state[static_cast<std::size_t>(a)];
+  if (!whole.defined()) {
+    return own;
+  }
+  return own.defined() ? whole.select(1, a) + own : whole.select(1, a);
 }
 
 at::Tensor restored(const Values& saved, const std::string& name, const at::Tensor& current) {

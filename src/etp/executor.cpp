@@ -1,4 +1,5 @@
 // The executor: runs the network, remembers what the traces have yet to absorb, and turns losses into gradients.
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -6,6 +7,7 @@
 
 #include <lacewing/etp/executor.h>
 
+#include "autograd/node.h"
 #include "etp/checks.h"
 #include "etp/learning.h"
 
@@ -14,6 +16,41 @@ namespace {
 
 constexpr const char* kExecutor = "etp.Executor";
 constexpr const char* kStep = "etp.step";
+
+/// Stands behind the state that a step returns and keeps the gradient that arrives there: a leaf would copy it into the
+/// layout of the state first.
+struct StateGradient : torch::autograd::Node {
+  at::Tensor whole;                  ///< (B, O, S)
+  std::vector<at::Tensor> by_state;  ///< (B, O) each, undefined where the loss does not reach
+
+  explicit StateGradient(std::int64_t states) : by_state(static_cast<std::size_t>(states)) {}
+
+  std::string name() const override { return "StateGradient"; }
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override {
+    const auto add = [](at::Tensor& sum, const at::Tensor& more) {
+      sum = sum.defined() && more.defined() ? sum + more : more.defined() ? more : sum;
+    };
+    add(whole, grads[0]);
+    for (std::size_t a = 0; a < by_state.size() && a + 1 < grads.size(); ++a) {
+      add(by_state[a], grads[a + 1]);
+    }
+    return {};
+  }
+
+  /// What has arrived, batch last; and forgets it.
+  Gradient take() {
+    Gradient out;
+    out.whole = whole.defined() ? whole.movedim(0, -1) : whole;
+    if (std::any_of(by_state.begin(), by_state.end(), [](const at::Tensor& each) { return each.defined(); })) {
+      for (at::Tensor& each : by_state) {
+        out.by_state.push_back(each.defined() ? each.movedim(0, -1) : each);
+        each = at::Tensor();
+      }
+    }
+    whole = at::Tensor();
+    return out;
+  }
+};
 
 /// A step of the network that the traces have yet to absorb.
 struct Taken {
@@ -40,6 +77,8 @@ struct Executor::Impl {
   // Between step() or window() and what follows it:
   std::vector<Taken> taken;
   at::Tensor differentiated;  ///< the state whose gradient is contracted: h(t) of a step, h(start) of a window
+  autograd::NodePtr<StateGradient> gradient;  ///< where it arrives; null where it is differentiated.grad()
+  std::vector<at::Tensor> singles;            ///< the states of the last step one by one
   bool in_window = false;
 
   bool recurrent() const { return parts.size() > 1; }
@@ -83,20 +122,20 @@ struct Executor::Impl {
     return y;
   }
 
-  at::Tensor with_recurrent(const at::Tensor& y, const at::Tensor& h) const {
-    return recurrent() ? y + parts[1].connection.primitive->forward(cell->output(h), parts[1].connection.trainable) : y;
+  at::Tensor with_recurrent(const at::Tensor& y, const at::Tensor& seen) const {
+    return recurrent() ? y + parts[1].connection.primitive->forward(seen, parts[1].connection.trainable) : y;
   }
 
-  std::vector<at::Tensor> inputs_of(const at::Tensor& x, const at::Tensor& h) const {
+  std::vector<at::Tensor> inputs_of(const at::Tensor& x, const at::Tensor& seen) const {
     std::vector<at::Tensor> inputs{batch_last(x.detach())};
     if (recurrent()) {
-      inputs.push_back(batch_last(cell->output(h).detach()));
+      inputs.push_back(batch_last(seen.detach()));
     }
     return inputs;
   }
 
   /// The traces absorb what was taken; the last of a single step together with its contraction.
-  void absorb(const at::Tensor& g) {
+  void absorb(const Gradient& g) {
     for (Taken& step : taken) {
       if (step.y.defined()) {
         if (learning->factor() != nullptr) {
@@ -115,7 +154,13 @@ struct Executor::Impl {
   void finish() {
     const at::NoGradGuard no_grad;
     absorb({});
+    forget();
+  }
+
+  void forget() {
     differentiated = at::Tensor();
+    gradient = {};
+    singles.clear();
     in_window = false;
   }
 
@@ -192,8 +237,9 @@ at::Tensor Executor::step(const at::Tensor& x) {
     const at::Tensor from_input = impl_->from_input(input);
     impl_->enter(input, has_batch);
     impl_->finish();
-    Taken step{impl_->inputs_of(input, impl_->state), {}, {}, {}};
-    const at::Tensor y = impl_->with_recurrent(from_input, impl_->state);
+    const at::Tensor seen = impl_->recurrent() ? impl_->cell->seen(impl_->state) : at::Tensor();
+    Taken step{impl_->inputs_of(input, seen), {}, {}, {}};
+    const at::Tensor y = impl_->with_recurrent(from_input, seen);
     if (const at::Tensor* factor = impl_->learning->factor()) {
       next = impl_->cell->advance(y, impl_->state, *factor, impl_->learning->alpha());
       impl_->learning->roll(step.x, {}, {});
@@ -207,11 +253,18 @@ at::Tensor Executor::step(const at::Tensor& x) {
   ++impl_->steps;
   impl_->state = next.detach();
   impl_->check_finite(next);
-  // A cell with parameters of its own keeps its graph for them; otherwise the state is a leaf.
+  // A cell with parameters of its own keeps its graph for them.
   if (next.requires_grad()) {
     next.retain_grad();
   } else {
-    next = next.detach().requires_grad_();
+    next = next.detach();
+    impl_->gradient = autograd::make_node<StateGradient>(impl_->cell->states());
+    autograd::set_history(next, impl_->gradient);
+    for (std::int64_t a = 0; a < impl_->cell->states(); ++a) {
+      at::Tensor single = impl_->state.select(-1, a).detach();
+      autograd::set_history(single, impl_->gradient);
+      impl_->singles.push_back(single);
+    }
   }
   impl_->differentiated = next;
   return impl_->shown(next);
@@ -236,8 +289,9 @@ at::Tensor Executor::window(const at::Tensor& x) {
   for (std::int64_t t = 0; t < input.size(0); ++t) {
     const at::Tensor now = input.select(0, t);
     from_input = t == 0 ? from_input : impl_->from_input(now);
-    const at::Tensor y = impl_->with_recurrent(from_input, h);
-    impl_->taken.push_back({impl_->inputs_of(now, h), {}, y.detach(), h.detach()});
+    const at::Tensor seen = impl_->recurrent() ? impl_->cell->output(h) : at::Tensor();
+    const at::Tensor y = impl_->with_recurrent(from_input, seen);
+    impl_->taken.push_back({impl_->inputs_of(now, seen), {}, y.detach(), h.detach()});
     h = impl_->cell->forward(y, h);
     ++impl_->steps;
     impl_->check_finite(h);
@@ -257,12 +311,17 @@ void Executor::backward(const at::Tensor& loss) {
   at::Tensor& target = impl_->differentiated;
   torch::autograd::backward({loss});
   const at::NoGradGuard no_grad;
-  at::Tensor g = target.grad().defined() ? batch_last(target.grad()) : at::Tensor();
-  target.mutable_grad() = at::Tensor();
+  Gradient g;
+  if (impl_->gradient) {
+    g = impl_->gradient->take();
+  } else if (target.grad().defined()) {
+    g.whole = target.grad().movedim(0, -1);
+    target.mutable_grad() = at::Tensor();
+  }
   if (g.defined() && (impl_->in_window || impl_->taken.empty())) {
     // A window's start, or a second loss on the same step, or pp-prop: the traces stand already.
     impl_->learning->contract(g);
-    g = at::Tensor();
+    g = Gradient{};
   }
   if (impl_->in_window) {
     impl_->finish();
@@ -271,12 +330,23 @@ void Executor::backward(const at::Tensor& loss) {
   impl_->absorb(g);
 }
 
+std::vector<at::Tensor> Executor::states() const {
+  TORCH_CHECK(impl_->differentiated.defined() && !impl_->in_window,
+              "[lacewing.etp.states] there is no step to show: call step() first");
+  std::vector<at::Tensor> out;
+  for (std::int64_t a = 0; a < impl_->cell->states(); ++a) {
+    const at::Tensor single =
+        impl_->singles.empty() ? impl_->differentiated.select(-1, a) : impl_->singles[static_cast<std::size_t>(a)];
+    out.push_back(impl_->batched ? single : single.squeeze(0));
+  }
+  return out;
+}
+
 at::Tensor Executor::output(const at::Tensor& h) const { return impl_->cell->output(h); }
 
 void Executor::reset_state() {
   impl_->taken.clear();
-  impl_->differentiated = at::Tensor();
-  impl_->in_window = false;
+  impl_->forget();
   impl_->running = false;
   impl_->state = at::Tensor();
   impl_->steps = 0;

@@ -21,6 +21,18 @@ struct Jacobian {
   at::Tensor decay;
 };
 
+/// dL/dh: of the whole state (O, S, B), of single states (O, B) each, or both; what is undefined is zero. Any strides.
+struct Gradient {
+  at::Tensor whole;
+  std::vector<at::Tensor> by_state;
+
+  bool defined() const;
+  /// All of it, (O, S, B), contiguous; where it is defined.
+  at::Tensor dense() const;
+  /// That of one state, (O, B), or undefined.
+  at::Tensor state(std::int64_t a) const;
+};
+
 class Learning {
  public:
   virtual ~Learning() = default;
@@ -31,10 +43,10 @@ class Learning {
   /// Where the algorithm keeps the factor of the outputs itself, the cell updates it while it steps.
   virtual const at::Tensor* factor() const { return nullptr; }
   virtual double alpha() const { return 0; }
-  /// One step of the traces, then their contraction with g (O, S, B) where that is defined.
-  virtual void roll(const std::vector<at::Tensor>& x, const Jacobian& jacobian, const at::Tensor& g) = 0;
+  /// One step of the traces, then their contraction with g where that is defined.
+  virtual void roll(const std::vector<at::Tensor>& x, const Jacobian& jacobian, const Gradient& g) = 0;
   /// The contraction alone.
-  virtual void contract(const at::Tensor& g) = 0;
+  virtual void contract(const Gradient& g) = 0;
 
   virtual Values traces() const = 0;
   virtual void load(const Values& saved) = 0;
@@ -44,8 +56,8 @@ class Learning {
 std::unique_ptr<Learning> make_drtrl(const std::vector<Part>& parts);
 std::unique_ptr<Learning> make_pp(const std::vector<Part>& parts, double alpha);
 
-/// Adds to the gradient of a leaf.
-void add_gradient(const at::Tensor& leaf, const at::Tensor& gradient);
+/// Adds a multiple to the gradient of a leaf.
+void add_gradient(const at::Tensor& leaf, const at::Tensor& gradient, double factor = 1);
 
 /// The saved tensor of this name, checked against the one that it replaces.
 at::Tensor restored(const Values& saved, const std::string& name, const at::Tensor& current);

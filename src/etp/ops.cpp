@@ -270,6 +270,21 @@ at::Tensor step_cell_factor(const CellOptions& options, const at::Tensor& y, con
   return op.call(y, h, betas_like(options, y), flags_of(params), numbers_of(params), target, alpha);
 }
 
+at::Tensor output_of_cell(const CellOptions& options, const at::Tensor& h) {
+  const OptionalTensor betas = betas_like(options, h);
+  const at::Tensor z = at::empty({h.size(0), h.size(2)}, h.options());
+  kernels::CellOutputArgs args;
+  args.params = to_params(options);
+  args.type = scalar_type(kCellOp, "h", h.scalar_type());
+  args.neurons = h.size(0);
+  args.batch = h.size(2);
+  args.h = h.const_data_ptr();
+  args.beta = data_or_null(betas);
+  args.z = z.mutable_data_ptr();
+  kernels::cpu::cell_output(args, torch_executor());
+  return z;
+}
+
 std::vector<at::Tensor> call_back(std::int64_t id, const char* what, at::TensorList args) {
   static const auto op =
       find<std::vector<at::Tensor>(std::int64_t, std::string_view, at::TensorList)>("lacewing::etp_callback");

@@ -27,6 +27,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> step_cell(const CellOptions& opti
 at::Tensor step_cell_factor(const CellOptions& options, const at::Tensor& y, const at::Tensor& h, const at::Tensor& ef,
                             double alpha);
 
+/// The spikes (O, B) of a state (O, S, B) of a spiking cell, on the CPU.
+at::Tensor output_of_cell(const CellOptions& options, const at::Tensor& h);
+
 /// A function that Python registered under this number.
 std::vector<at::Tensor> call_back(std::int64_t id, const char* what, at::TensorList args);
 

@@ -38,9 +38,9 @@ class PpProp : public Learning {
   double alpha() const override { return alpha_; }
 
   /// The cell has updated the factor of the outputs already.
-  void roll(const std::vector<at::Tensor>& x, const Jacobian&, const at::Tensor& g) override {
+  void roll(const std::vector<at::Tensor>& x, const Jacobian&, const Gradient& g) override {
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      inputs_[i].mul_(alpha_).add_(x[i]);
+      at::add_out(inputs_[i], x[i], inputs_[i], alpha_);
     }
     ++absorbed_;
     if (g.defined()) {
@@ -48,19 +48,30 @@ class PpProp : public Learning {
     }
   }
 
-  void contract(const at::Tensor& g) override {
+  void contract(const Gradient& g) override {
     if (absorbed_ == 0) {
       return;  // nothing lies before the first step
     }
     const double weight = 1 - std::pow(alpha_, static_cast<double>(absorbed_));
-    const at::Tensor gy = (outputs_ * g).sum(1).div_(std::max(weight, kSmallest));
+    at::Tensor gy;
+    for (std::int64_t a = 0; a < outputs_.size(1); ++a) {
+      if (const at::Tensor each = g.state(a); each.defined()) {
+        if (gy.defined()) {
+          gy.addcmul_(outputs_.select(1, a), each);
+        } else {
+          gy = at::empty({outputs_.size(0), outputs_.size(2)}, outputs_.options());
+          at::mul_out(gy, outputs_.select(1, a), each);
+        }
+      }
+    }
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const Connection& connection = parts_[i].connection;
       const Values found =
           connection.primitive->xy_to_dw(batch_first(inputs_[i]), batch_first(gy), detached(connection));
       for (const auto& [key, gradient] : found) {
         // The input of a bias is the constant 1, whose trace is a geometric sum.
-        add_gradient(connection.trainable.at(key), key == "bias" ? gradient * (weight / (1 - alpha_)) : gradient);
+        const double factor = (key == "bias" ? weight / (1 - alpha_) : 1) / std::max(weight, kSmallest);
+        add_gradient(connection.trainable.at(key), gradient, factor);
       }
     }
   }

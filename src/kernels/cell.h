@@ -56,8 +56,20 @@ struct CellArgs {
   double alpha = 0;
 };
 
+/// What spiking neurons show of a state: z[o, b] = [v > threshold + beta * a].
+struct CellOutputArgs {
+  CellParams params;
+  ScalarType type = ScalarType::f32;
+  std::int64_t neurons = 0;
+  std::int64_t batch = 1;
+  const void* h = nullptr;     ///< (neurons, states, batch)
+  const void* beta = nullptr;  ///< (neurons); null: params.beta
+  void* z = nullptr;           ///< (neurons, batch)
+};
+
 namespace cpu {
 void cell_step(const CellArgs& args, const CpuExecutor& executor);
+void cell_output(const CellOutputArgs& args, const CpuExecutor& executor);
 }  // namespace cpu
 
 namespace cuda {

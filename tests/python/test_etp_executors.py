@@ -236,6 +236,24 @@ def test_unbatched_steps_are_a_batch_of_one(device: str) -> None:
     assert relative_error([p.grad for p in executor.parameters()], batched) < 1e-10
 
 
+@pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
+@pytest.mark.parametrize("cell", ["alif", "two states"])
+def test_single_states_give_the_gradients_of_slices(algorithm: str, cell: str, device: str) -> None:
+    network = Network.random(device, recurrent=True)
+    xs, _ = sequence(device, 5)
+    whole, single = (network.executor(CELLS[cell](), algorithm=algorithm) for _ in range(2))
+
+    for x in xs:
+        h = whole.step(x)
+        whole.backward((h[..., -1] * h[..., 0]).sum() + h.square().sum())
+        h = single.step(x)
+        states = single.states()
+        single.backward((states[-1] * states[0]).sum() + h.square().sum())
+
+    found, expected = ([p.grad for p in e.parameters()] for e in (single, whole))
+    assert relative_error(found, expected) < 1e-12
+
+
 def test_trace_is_what_the_formula_says(device: str) -> None:
     network = Network.random(device)
     xs, _ = sequence(device, 3)

@@ -30,6 +30,8 @@ class LACEWING_API Cell {
   virtual at::Tensor forward(const at::Tensor& y, const at::Tensor& h) const = 0;
   /// What other neurons and readouts see of a state: (B, O, S) -> (B, O). The first state, unless overridden.
   virtual at::Tensor output(const at::Tensor& h) const;
+  /// output() without a gradient, in a form that is fast to multiply with.
+  virtual at::Tensor seen(const at::Tensor& h) const;
   /// The step with its derivatives. Derived from forward() by autograd, S backward passes with an all-ones cotangent,
   /// unless overridden: right only where positions do not mix. next keeps its history for the parameters of the cell.
   virtual Linearization linearize(const at::Tensor& y, const at::Tensor& h) const;

@@ -64,6 +64,10 @@ class LACEWING_API Executor {
   /// rolled by the following backward(), in one pass with its contraction, or by the next step.
   at::Tensor step(const at::Tensor& x);
 
+  /// The S states of the last step one by one, (B, O) each, for losses that reach only some of them: slicing h gives
+  /// the same gradients through zeros for all others.
+  std::vector<at::Tensor> states() const;
+
   /// h of k steps, (k, B, O, S), for x (k, B, I): ordinary autograd inside the window, and the trace for what lies
   /// before it. Call backward() (or step() or window(), where there is no loss) before the next.
   at::Tensor window(const at::Tensor& x);

@@ -169,6 +169,14 @@ class Executor:
         h: Tensor = self._handle.step(x)
         return h
 
+    def states(self) -> list[Tensor]:
+        """The S states of the last step one by one, (B, O) each, for losses that reach only some of them.
+
+        Slicing h gives the same gradients, through zeros for all other states.
+        """
+        found: list[Tensor] = self._handle.states()
+        return found
+
     def window(self, x: Tensor) -> Tensor:
         """H of k steps, (k, B, O, S), for x (k, B, I).
 

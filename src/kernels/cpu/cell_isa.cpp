@@ -74,7 +74,43 @@ void cell_typed(const CellArgs& args, const CpuExecutor& executor) {
   });
 }
 
+template <typename T>
+void output_typed(const CellOutputArgs& args, const CpuExecutor& executor) {
+  using L = Lanes<T>;
+  using Vec = typename L::Vec;
+  const std::int64_t states = states_of(args.params);
+  const std::int64_t batch = args.batch;
+  const bool adapts = args.params.kind == CellKind::alif;
+  const std::int64_t grain = std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(batch, 1));
+  executor.parallel_for(0, args.neurons, grain, [&](std::int64_t begin, std::int64_t end) {
+    const Vec zero{};
+    const Vec one = zero + T{1};
+    const Vec threshold = zero + static_cast<T>(args.params.threshold);
+    for (std::int64_t neuron = begin; neuron < end; ++neuron) {
+      const T beta = args.beta != nullptr ? static_cast<const T*>(args.beta)[neuron] : static_cast<T>(args.params.beta);
+      const T* const h = static_cast<const T*>(args.h) + neuron * states * batch;
+      T* const z = static_cast<T*>(args.z) + neuron * batch;
+      for (std::int64_t b = 0; b < batch; b += L::lanes) {
+        const int count = static_cast<int>(std::min<std::int64_t>(L::lanes, batch - b));
+        Vec over = L::load(h + b, count) - threshold;
+        if (adapts) {
+          over = over + (zero - beta) * L::load(h + batch + b, count);
+        }
+        L::store(z + b, over > zero ? one : zero, count);
+      }
+    }
+  });
+}
+
 }  // namespace
+
+void cell_output(const CellOutputArgs& args, const CpuExecutor& executor) {
+  if (args.type == ScalarType::f64) {
+    output_typed<double>(args, executor);
+  } else {
+    output_typed<float>(args, executor);
+  }
+}
 
 void cell_step(const CellArgs& args, const CpuExecutor& executor) {
   if (args.type == ScalarType::f64) {

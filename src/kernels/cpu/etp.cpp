@@ -24,4 +24,14 @@ void cell_step(const CellArgs& args, const CpuExecutor& executor) {
   }
 }
 
+void cell_output(const CellOutputArgs& args, const CpuExecutor& executor) {
+  switch (isa()) {
+#if LACEWING_HAVE_X86_ISA
+    case Isa::avx512: return avx512::cell_output(args, executor);
+    case Isa::avx2: return avx2::cell_output(args, executor);
+#endif
+    default: return baseline::cell_output(args, executor);
+  }
+}
+
 }  // namespace lacewing::kernels::cpu

@@ -4,10 +4,11 @@
 #include "kernels/cell.h"
 #include "kernels/trace.h"
 
-#define LACEWING_DECLARE_LEVEL(isa)                                  \
-  namespace lacewing::kernels::cpu::isa {                            \
-  void trace(const TraceArgs& args, const CpuExecutor& executor);    \
-  void cell_step(const CellArgs& args, const CpuExecutor& executor); \
+#define LACEWING_DECLARE_LEVEL(isa)                                          \
+  namespace lacewing::kernels::cpu::isa {                                    \
+  void trace(const TraceArgs& args, const CpuExecutor& executor);            \
+  void cell_step(const CellArgs& args, const CpuExecutor& executor);         \
+  void cell_output(const CellOutputArgs& args, const CpuExecutor& executor); \
   }
 
 LACEWING_DECLARE_LEVEL(baseline)
