@@ -10,6 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
+import torch
 from tqdm import tqdm
 
 from evidence_accumulation.evidence import ALGORITHMS, Run, read_config, train
@@ -31,8 +32,10 @@ def main() -> int:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--updates", type=int, default=150)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1, help="one is fastest for a network this small")
     parser.add_argument("--out", type=Path, default=Path("build/evidence_accumulation"))
     options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     config = read_config()
     runs: list[Run] = []
     for algorithm in options.algorithms:
