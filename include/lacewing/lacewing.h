@@ -3,5 +3,6 @@
 
 #include <lacewing/backend.h>
 #include <lacewing/conv.h>
+#include <lacewing/etp.h>
 #include <lacewing/info.h>
 #include <lacewing/product.h>

@@ -1,6 +1,6 @@
 """Lacewing: differentiable sparse tensor operations for PyTorch."""
 
-from . import conv, product
+from . import conv, etp, product
 from ._library import ops
 from .backend import backend, cpu_isa, get_backend, set_backend
 from .info import (
@@ -25,6 +25,7 @@ __all__ = [
     "conv",
     "cpu_isa",
     "derive_backward",
+    "etp",
     "get_backend",
     "indexed_scale_segment",
     "ops",

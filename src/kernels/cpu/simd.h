@@ -85,6 +85,33 @@ struct Simd {
   }
 };
 
+/// The sums of the lanes of `lanes` vectors, that of v[i] in lane i: the same additions in the same order as Simd::sum
+/// makes, by exchanging halves between pairs of vectors. v is used up. Half begins at lanes / 2.
+template <typename A, int Half>
+LACEWING_INLINE typename Simd<A>::Vec sum_each(typename Simd<A>::Vec (&v)[Simd<A>::lanes]) {
+  constexpr int lanes = Simd<A>::lanes;
+  typedef std::conditional_t<sizeof(A) == 4, std::int32_t, std::int64_t> Mask
+      __attribute__((vector_size(kVectorBytes)));
+  Mask low{};
+  Mask high{};
+  for (int i = 0; i < lanes; ++i) {
+    const bool upper = (i & Half) != 0;
+    low[i] = upper ? lanes + i - Half : i;
+    high[i] = upper ? lanes + i : i + Half;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < Half; ++i) {
+    const auto a = v[i];
+    const auto b = v[i + Half];
+    v[i] = __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
+  }
+  if constexpr (Half > 1) {
+    return sum_each<A, Half / 2>(v);
+  } else {
+    return v[0];
+  }
+}
+
 /// Complex numbers go one at a time.
 template <typename R>
 struct Simd<Complex<R>> {

@@ -1,0 +1,161 @@
+"""E1: D-RTRL over sparse input weights, beside back-propagation through time."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.case import OURS, Case, Context, Row, run_case
+from benchmarks.limits import Work
+from benchmarks.peers.torch_bptt import CSR, GATHER, MASKED, SAMPLED, Alif, Entries, product
+from benchmarks.registry import Outcome, workload
+from benchmarks.timing import QUICK, Schedule
+from lacewing import etp
+
+OUTPUTS = 10
+STATES = 2
+# Sequences are long: few repeats. A form of BPTT is left out where it needs more memory than most machines have.
+SCHEDULE = Schedule(warmup=1, repeats=5, least_repeats=3, budget_s=40.0, sample_s=0.0)
+FORMS = {50: (MASKED, CSR, SAMPLED, GATHER), 200: (MASKED, CSR, SAMPLED, GATHER), 1000: (SAMPLED,)}
+# Threshold crossings that rounding decides differ between orders of summation; everything else agrees to 1e-5.
+TOLERANCE = 5e-2
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The network: sparse input weights into ALIF neurons, a dense readout of their spikes, squared error per step."""
+
+    batch: int
+    inputs: int
+    neurons: int
+    degree: int
+    device: torch.device
+
+    def pattern(self) -> etp.SparsePattern:
+        return etp.fixed_degree(self.inputs, self.neurons, self.degree, seed=0).to(self.device)
+
+
+@dataclass(frozen=True)
+class Data:
+    """What one call takes."""
+
+    xs: Tensor
+    targets: Tensor
+    weight: Tensor
+    readout: Tensor
+
+
+def make_sequence(problem: Problem, steps: int, nnz: int) -> Callable[[int], Data]:
+    """Spike trains, targets, weights and readout from a seed."""
+
+    def make(seed: int) -> Data:
+        generator = torch.Generator().manual_seed(seed)
+
+        def draw(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator)
+
+        spikes = (torch.rand(steps, problem.batch, problem.inputs, generator=generator) < 0.1).float()
+        tensors = (
+            spikes,
+            draw(steps, problem.batch, OUTPUTS),
+            draw(nnz) * (3.0 / problem.degree**0.5),
+            draw(problem.neurons, OUTPUTS) / problem.neurons**0.5,
+        )
+        return Data(*(t.to(problem.device) for t in tensors))
+
+    return make
+
+
+def drtrl(pattern: etp.SparsePattern) -> Callable[[Data], Sequence[Tensor]]:
+    """The gradients of input weights and readout over one sequence, step by step."""
+
+    def run(data: Data) -> Sequence[Tensor]:
+        weight = data.weight.clone()
+        executor = etp.Executor(etp.alif(), etp.Connection(pattern, weight))
+        readout = data.readout.detach().requires_grad_()
+        for x, target in zip(data.xs, data.targets, strict=True):
+            output = executor.output(executor.step(x)) @ readout
+            executor.backward((output - target).square().mean())
+        return weight.grad, readout.grad
+
+    return run
+
+
+def bptt(form: str, entries: Entries) -> Callable[[Data], Sequence[Tensor]]:
+    """The same by autograd through the whole sequence."""
+    cell = Alif()
+
+    def run(data: Data) -> Sequence[Tensor]:
+        forward, gradient = product(form, entries, data.weight)
+        readout = data.readout.detach().requires_grad_()
+        state = cell.start(torch.empty(data.xs.shape[1], entries.shape[1], dtype=data.xs.dtype, device=data.xs.device))
+        loss = torch.zeros((), dtype=data.xs.dtype, device=data.xs.device)
+        for x, target in zip(data.xs, data.targets, strict=True):
+            state, z = cell.step(forward(x), state)
+            loss = loss + (z @ readout - target).square().mean()
+        loss.backward()
+        return gradient(), readout.grad
+
+    return run
+
+
+def wide(data: Data) -> Data:
+    return Data(data.xs.double(), data.targets.double(), data.weight.double(), data.readout.double())
+
+
+@workload("E1", "D-RTRL over sparse input weights: ALIF, 512 inputs, fan-in 64")
+def run(context: Context) -> Outcome:
+    """Sequences of growing length; gradients of weights and readout."""
+    problem = Problem(*((4, 32, 64, 8) if context.quick else (16, 512, 4096, 64)), context.device)
+    lengths = (5, 20) if context.quick else tuple(FORMS)
+    pattern = problem.pattern()
+    entries = Entries(pattern.row, pattern.col, pattern.shape)
+    own = Context(context.device, context.quick, context.limits, context.tell, QUICK if context.quick else SCHEDULE)
+    rows = []
+    for steps in lengths:
+        forms = FORMS.get(steps, FORMS[50])
+        ours = drtrl(pattern)
+        contenders: dict[str, Any] = {OURS: ours, **{form: bptt(form, entries) for form in forms}}
+        # Beyond 200 steps the oracle is D-RTRL in fp64, which the tests hold against BPTT.
+        oracle = bptt(MASKED, entries) if steps <= 200 else drtrl(pattern)
+        elements = problem.batch * pattern.nnz * STATES
+        work = Work(2 * 4 * elements * steps, elements * steps * (2 * STATES + 4))
+        case = Case(
+            f"T = {steps}",
+            "gradients",
+            contenders,
+            make_sequence(problem, steps, pattern.nnz),
+            lambda data, oracle=oracle: oracle(wide(data)),
+            [TOLERANCE, TOLERANCE],
+            work,
+        )
+        rows.append(run_case(case, own))
+    outcome = Outcome(rows, summary=_summary(rows, lengths))
+    outcome.notes += [
+        f"B {problem.batch}, N {problem.neurons}, nnz {pattern.nnz}, S {STATES}, fp32; whole steps: input product, "
+        "cell, readout, loss, gradients",
+        "the limit is copy bandwidth on the bytes of the trace, read and written once per step",
+        f"'{CSR}': torch's own gradient of a CSR matrix, which is dense; '{SAMPLED}': one written by hand with "
+        "sampled_addmm",
+        "memory: what one sequence holds beyond its inputs, D-RTRL's trace included",
+    ]
+    if importlib.util.find_spec("braintrace") is None:
+        outcome.skipped.append("braintrace is not installed")
+    return outcome
+
+
+def _summary(rows: Sequence[Row], lengths: Sequence[int]) -> dict[str, float]:
+    summary: dict[str, float] = {}
+    for row, steps in zip(rows, lengths, strict=True):
+        summary[f"T = {steps}: ms per step"] = row.timings[OURS].median * 1e3 / steps
+        summary[f"T = {steps}: fraction of copy bandwidth on the trace"] = row.fraction
+        for peer in row.peers:
+            summary[f"T = {steps}: ratio to {peer}"] = row.ratio(peer)
+            summary[f"T = {steps}: memory of {peer} over ours"] = row.peaks[peer] / max(row.peaks[OURS], 1)
+    summary["peak memory, longest over shortest sequence"] = rows[-1].peaks[OURS] / max(rows[0].peaks[OURS], 1)
+    return summary

@@ -1,0 +1,188 @@
+"""Cells: the step of a hidden group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._library import ops
+from . import _callbacks
+
+
+class Cell:
+    """S states of one shape, stacked on the last dim, and their step."""
+
+    _handle: Any
+
+    @property
+    def states(self) -> int:
+        """S."""
+        count: int = self._handle.states()
+        return count
+
+    def forward(self, y: Tensor, h: Tensor) -> Tensor:
+        """h(t) from y (B, O) and h(t-1) (B, O, S); differentiable."""
+        next: Tensor = self._handle.forward(y, h)
+        return next
+
+    def output(self, h: Tensor) -> Tensor:
+        """What other neurons and readouts see of a state: (B, O, S) -> (B, O)."""
+        seen: Tensor = self._handle.output(h)
+        return seen
+
+    def linearize(self, y: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """h(t), dh_a/dy (B, O, S) and dh_a(t)/dh_c(t-1) (B, O, S, S), position by position."""
+        next, df, decay = self._handle.linearize(y, h)
+        return next, df, decay
+
+
+class _ReadyCell(Cell):
+    def __init__(self, kind: str, betas: Tensor | None = None, **options: Any) -> None:
+        values: dict[str, Any] = {
+            "surrogate": "triangle",
+            "reset": "subtract",
+            "reset_gradient": True,
+            "filtered": False,
+            "membrane": 0.9,
+            "adaptation": 0.99,
+            "filter": 0.9,
+            "threshold": 1.0,
+            "beta": 0.1,
+            "gain": 0.3,
+            "width": 1.0,
+            "gate_input": 1.0,
+            "gate_state": 1.0,
+            "gate_bias": 0.0,
+            "candidate_state": 1.0,
+        }
+        values.update(options)
+        self.kind, self.options, self.betas = kind, values, betas
+        words = [kind, values["surrogate"], values["reset"]]
+        flags = [int(values["reset_gradient"]), int(values["filtered"])]
+        numbers = [float(values[name]) for name in list(values)[4:]]
+        self._handle = torch.classes.lacewing.EtpCell(words, flags, numbers, betas)
+
+
+def _decay(op: str, argument: str, tau: float) -> float:
+    if not tau > 0:
+        raise ValueError(f"[lacewing.etp.{op}] {argument} must be positive, not {tau}")
+    return math.exp(-1.0 / tau)
+
+
+def leaky(tau: float = 10.0) -> Cell:
+    """Leaky integrator, S = 1: ``v' = exp(-1/tau) v + y``."""
+    return _ReadyCell("leaky", membrane=_decay("leaky", "tau", tau))
+
+
+def lif(
+    tau: float = 20.0,
+    *,
+    threshold: float = 1.0,
+    reset: str = "subtract",
+    reset_gradient: bool = True,
+    surrogate: str = "triangle",
+    gain: float = 0.3,
+    width: float = 1.0,
+    filter_tau: float | None = None,
+) -> Cell:
+    """Leaky integrate-and-fire, S = 1: ``v' = exp(-1/tau) v + y - threshold z`` with ``z = [v > threshold]``.
+
+    ``filter_tau`` adds a last state that filters the spikes. ``reset``: ``"subtract"``, ``"to_zero"`` or ``"none"``;
+    ``reset_gradient``: whether derivatives flow through it. ``surrogate``, with u = (v - threshold) / width and
+    m = abs(u): ``"triangle"`` gain max(0, 1 - m), ``"fast_sigmoid"`` gain / (1 + m)^2, ``"arctan"`` gain / (1 + u^2),
+    ``"gaussian"`` gain exp(-u^2 / 2), ``"boxcar"`` gain [m < 1].
+    """
+    return _ReadyCell(
+        "lif",
+        membrane=_decay("lif", "tau", tau),
+        threshold=threshold,
+        reset=reset,
+        reset_gradient=reset_gradient,
+        surrogate=surrogate,
+        gain=gain,
+        width=width,
+        filtered=filter_tau is not None,
+        filter=0.0 if filter_tau is None else _decay("lif", "filter_tau", filter_tau),
+    )
+
+
+def alif(
+    tau: float = 20.0,
+    adaptation_tau: float = 200.0,
+    beta: float | Tensor = 0.1,
+    *,
+    threshold: float = 1.0,
+    reset: str = "subtract",
+    reset_gradient: bool = True,
+    surrogate: str = "triangle",
+    gain: float = 0.3,
+    width: float = 1.0,
+    filter_tau: float | None = None,
+) -> Cell:
+    """Adaptive LIF, S = 2: the threshold is raised by ``beta a``, with ``a' = exp(-1/adaptation_tau) a + z``.
+
+    ``beta`` is a number, or (O,) with one for each neuron (0 makes it a plain LIF). The rest as for ``lif``.
+    """
+    betas = beta if isinstance(beta, Tensor) else None
+    return _ReadyCell(
+        "alif",
+        betas,
+        membrane=_decay("alif", "tau", tau),
+        adaptation=_decay("alif", "adaptation_tau", adaptation_tau),
+        beta=0.0 if isinstance(beta, Tensor) else beta,
+        threshold=threshold,
+        reset=reset,
+        reset_gradient=reset_gradient,
+        surrogate=surrogate,
+        gain=gain,
+        width=width,
+        filtered=filter_tau is not None,
+        filter=0.0 if filter_tau is None else _decay("alif", "filter_tau", filter_tau),
+    )
+
+
+def gated(
+    gate_input: float = 1.0, gate_state: float = 1.0, gate_bias: float = 0.0, candidate_state: float = 1.0
+) -> Cell:
+    """Position-wise gated cell, S = 1.
+
+    ``h' = h + z (tanh(y + candidate_state h) - h)`` with
+    ``z = sigmoid(gate_input y + gate_state h + gate_bias)``.
+    """
+    return _ReadyCell(
+        "gated", gate_input=gate_input, gate_state=gate_state, gate_bias=gate_bias, candidate_state=candidate_state
+    )
+
+
+class FunctionCell(Cell):
+    """A cell of your own: ``step(y, h)`` gives the new state, ``output(h)`` what is seen (if not given, the first).
+
+    Derivatives come from autograd. The executor checks that positions do not mix. Parameters that the functions use get
+    their same-step gradient.
+
+    >>> cell = FunctionCell(1, lambda y, h: torch.tanh(0.9 * h + y.unsqueeze(-1)))
+    """
+
+    def __init__(
+        self,
+        states: int,
+        step: Callable[[Tensor, Tensor], Tensor],
+        output: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self._step, self._output = step, output
+        self._handle = torch.classes.lacewing.EtpCell.callback(_callbacks.register(self), states)
+
+    def _call(self, what: str, args: list[Tensor]) -> list[Tensor]:
+        if what == "forward":
+            return [self._step(*args)]
+        return [args[0].select(-1, 0) if self._output is None else self._output(args[0])]
+
+
+def spike(x: Tensor, surrogate: str = "triangle", gain: float = 0.3, width: float = 1.0) -> Tensor:
+    """``[x > 0]`` with a surrogate derivative; see ``lif``."""
+    z: Tensor = ops.etp_spike(x, surrogate, gain, width)
+    return z

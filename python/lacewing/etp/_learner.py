@@ -1,0 +1,72 @@
+"""A small training loop around an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ._cells import Cell
+from ._executor import Connection, Executor
+
+
+class Step(NamedTuple):
+    """What a step gives: the readout's output, and the loss where there was a target."""
+
+    output: Tensor
+    loss: Tensor | None
+
+
+class Learner:
+    """``Learner(cell, algorithm, optimizer, input=...)``: an executor, a readout, a loss and an optimizer.
+
+    ``optimizer`` takes parameters and gives a torch optimizer: ``lambda p: torch.optim.Adam(p, 1e-3)``. ``readout``
+    maps the state (B, O, S) to the output (a module's parameters are trained too); without one the output is what the
+    cell shows. ``loss(output, target)``: mean squared error unless given. ``update_every``: the optimizer steps after
+    so many losses; None leaves it to ``update()``.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        algorithm: str,
+        optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
+        *,
+        input: Connection,
+        recurrent: Connection | None = None,
+        readout: Callable[[Tensor], Tensor] | None = None,
+        loss: Callable[[Tensor, Tensor], Tensor] = torch.nn.functional.mse_loss,
+        update_every: int | None = None,
+        **options: Any,
+    ) -> None:
+        if update_every is not None and update_every < 1:
+            raise ValueError(f"[lacewing.etp.Learner] update_every must be at least 1, not {update_every}")
+        self.executor = Executor(cell, input, recurrent, algorithm=algorithm, **options)
+        self.readout, self.loss, self.update_every = readout, loss, update_every
+        plain = list(readout.parameters()) if isinstance(readout, torch.nn.Module) else []
+        self.optimizer = optimizer([*self.executor.parameters(), *plain])
+        self._losses = 0
+
+    def step(self, x: Tensor, target: Tensor | None = None) -> Step:
+        """One step of the network; with a target, its gradients as well."""
+        h = self.executor.step(x)
+        output = self.executor.output(h) if self.readout is None else self.readout(h)
+        if target is None:
+            return Step(output.detach(), None)
+        loss = self.loss(output, target)
+        self.executor.backward(loss)
+        self._losses += 1
+        if self.update_every is not None and self._losses % self.update_every == 0:
+            self.update()
+        return Step(output.detach(), loss.detach())
+
+    def update(self) -> None:
+        """The optimizer's step, with the gradients that have added up, and zeroes them."""
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def reset_state(self) -> None:
+        """Before a new sequence."""
+        self.executor.reset_state()

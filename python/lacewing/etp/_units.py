@@ -1,0 +1,59 @@
+"""Physical units of arguments, where they are pint quantities. pint itself is never imported here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+Quantity = Any
+
+
+def _has_units(value: Any) -> bool:
+    return hasattr(value, "magnitude") and hasattr(value, "units") and hasattr(value, "_REGISTRY")
+
+
+def _magnitude(value: Any) -> Any:
+    return value.magnitude if _has_units(value) else value
+
+
+@dataclass(frozen=True)
+class Units:
+    """The unit of x * w, with its registry; both None where no argument has one."""
+
+    registry: Any = None
+    unit: Any = None
+
+    @staticmethod
+    def of(x: Any, w: Any, bias: Any) -> Units:
+        """From the arguments of a product."""
+        carrier = next((value for value in (x, w, bias) if _has_units(value)), None)
+        if carrier is None:
+            return Units()
+        registry = carrier._REGISTRY
+        unit = registry.dimensionless
+        for value in (x, w):
+            unit = unit * (value.units if _has_units(value) else registry.dimensionless)
+        return Units(registry, unit)
+
+    def magnitudes(self, x: Any, w: Any, bias: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Plain tensors; the bias in the unit of the product."""
+        if bias is None or self.unit is None:
+            return _magnitude(x), _magnitude(w), bias
+        given = bias.units if _has_units(bias) else self.registry.dimensionless
+        if not given.is_compatible_with(self.unit):
+            raise ValueError(
+                f"[lacewing.etp.sparse_matmul] bias has unit {given}, which cannot be converted to {self.unit}, the "
+                "unit of x times w_data"
+            )
+        factor = self.registry.Quantity(1.0, given).to(self.unit).magnitude
+        return _magnitude(x), _magnitude(w), _magnitude(bias) * factor
+
+    def attach(self, y: Tensor) -> Any:
+        """The result with its unit, or plain where that is none."""
+        if self.unit is None:
+            return y
+        if self.unit.is_compatible_with(self.registry.dimensionless):
+            return y * self.registry.Quantity(1.0, self.unit).to("").magnitude
+        return self.registry.Quantity(y, self.unit)

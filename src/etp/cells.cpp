@@ -1,0 +1,206 @@
+// Cells: ready ones as compositions of torch's ops beside their fused kernel, and those of the user.
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <lacewing/backend.h>
+#include <lacewing/etp/cell.h>
+
+#include "etp/cell_params.h"
+#include "etp/checks.h"
+#include "etp/ops.h"
+#include "kernels/trace.h"
+
+namespace lacewing::etp {
+namespace {
+
+constexpr const char* kForward = "etp.Cell.forward";
+
+void check_result(const at::Tensor& next, const at::Tensor& h) {
+  TORCH_CHECK(next.sizes() == h.sizes() && next.scalar_type() == h.scalar_type() && next.device() == h.device(),
+              "[lacewing.", kForward, "] a step from a state of shape ", shape_text(h.sizes()), ", ",
+              dtype_text(h.scalar_type()), " must give the same, not ", shape_text(next.sizes()), ", ",
+              dtype_text(next.scalar_type()));
+}
+
+/// Ready cells, from their options.
+class ReadyCell : public Cell {
+ public:
+  explicit ReadyCell(const CellOptions& options) : options_(options), params_(to_params(options)) {}
+
+  std::int64_t states() const override { return kernels::states_of(params_); }
+  bool position_wise() const override { return true; }
+
+  void check_neurons(std::int64_t neurons) const override {
+    TORCH_CHECK(!options_.betas || options_.betas->size(0) == neurons, "[lacewing.etp.Cell] betas has ",
+                options_.betas->size(0), " entries, but there are ", neurons, " neurons");
+  }
+
+  at::Tensor forward(const at::Tensor& y, const at::Tensor& h) const override {
+    const at::Tensor v = h.select(-1, 0);
+    switch (params_.kind) {
+      case kernels::CellKind::leaky: return (params_.membrane * v + y).unsqueeze(-1);
+      case kernels::CellKind::gated: {
+        const at::Tensor z = at::sigmoid(params_.gate_input * y + params_.gate_state * v + params_.gate_bias);
+        return (v + z * (at::tanh(y + params_.candidate_state * v) - v)).unsqueeze(-1);
+      }
+      case kernels::CellKind::lif:
+      case kernels::CellKind::alif: break;
+    }
+    const at::Tensor z = output(h);
+    const at::Tensor reset = params_.reset_gradient ? z : z.detach();
+    at::Tensor kept = v;
+    at::Tensor input = y;
+    if (params_.reset == kernels::Reset::to_zero) {
+      kept = v - v * reset;
+    } else if (params_.reset == kernels::Reset::subtract) {
+      input = y - params_.threshold * reset;
+    }
+    std::vector<at::Tensor> next{params_.membrane * kept + input};
+    if (params_.kind == kernels::CellKind::alif) {
+      next.push_back(params_.adaptation * h.select(-1, 1) + z);
+    }
+    if (params_.filtered) {
+      const at::Tensor fresh = output(at::stack(next, -1));
+      next.push_back(params_.filter * h.select(-1, states() - 1) + (1 - params_.filter) * fresh);
+    }
+    return at::stack(next, -1);
+  }
+
+  at::Tensor output(const at::Tensor& h) const override {
+    if (params_.kind == kernels::CellKind::leaky || params_.kind == kernels::CellKind::gated) {
+      return h.select(-1, 0);
+    }
+    // unbind, whose gradient is one stack (that of select is zeros and a copy for each state), and with the batch last,
+    // as the state lies: so the gradient needs no copy on its way to the trace.
+    const std::vector<at::Tensor> states = h.movedim(0, -1).unbind(-2);
+    at::Tensor over = states[0] - params_.threshold;
+    if (params_.kind == kernels::CellKind::alif) {
+      over = options_.betas ? over - options_.betas->to(h.options()).unsqueeze(-1) * states[1]
+                            : at::sub(over, states[1], params_.beta);
+    }
+    return spike(over, options_.surrogate, params_.gain, params_.width).movedim(-1, 0);
+  }
+
+  at::Tensor seen(const at::Tensor& h) const override {
+    const bool spikes = params_.kind == kernels::CellKind::lif || params_.kind == kernels::CellKind::alif;
+    if (!spikes || !fused(h) || !h.is_cpu()) {
+      return Cell::seen(h);
+    }
+    return batch_first(output_of_cell(options_, batch_last(h.detach())));
+  }
+
+  Linearization linearize(const at::Tensor& y, const at::Tensor& h) const override {
+    if (!fused(y)) {
+      Linearization step = Cell::linearize(y, h);
+      step.next = step.next.detach();
+      return step;
+    }
+    const auto [next, df, decay] = step_cell(options_, batch_last(y.detach()), batch_last(h.detach()));
+    return {batch_first(next), batch_first(df), batch_first(decay)};
+  }
+
+  at::Tensor advance(const at::Tensor& y, const at::Tensor& h, const at::Tensor& ef, double alpha) const override {
+    if (!fused(y)) {
+      return Cell::advance(y, h, ef, alpha).detach();
+    }
+    return batch_first(step_cell_factor(options_, batch_last(y.detach()), batch_last(h.detach()), ef, alpha));
+  }
+
+ private:
+  /// The reference backend and half precision derive the Jacobian from forward().
+  static bool fused(const at::Tensor& y) {
+    return backend() != Backend::reference && (y.scalar_type() == at::kFloat || y.scalar_type() == at::kDouble);
+  }
+
+  CellOptions options_;
+  kernels::CellParams params_;
+};
+
+class FunctionCell : public Cell {
+ public:
+  FunctionCell(std::int64_t states, std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> forward,
+               std::function<at::Tensor(const at::Tensor&)> output)
+      : states_(states), forward_(std::move(forward)), output_(std::move(output)) {
+    TORCH_CHECK(states >= 1 && states <= kernels::kMaxStates, "[lacewing.etp.Cell] a cell has 1 to ",
+                kernels::kMaxStates, " states, not ", states);
+  }
+
+  std::int64_t states() const override { return states_; }
+  at::Tensor forward(const at::Tensor& y, const at::Tensor& h) const override {
+    at::Tensor next = forward_(y, h);
+    check_result(next, h);
+    return next;
+  }
+  at::Tensor output(const at::Tensor& h) const override {
+    if (!output_) {
+      return Cell::output(h);
+    }
+    at::Tensor seen = output_(h);
+    TORCH_CHECK(seen.sizes() == h.sizes().slice(0, 2), "[lacewing.etp.Cell.output] a state of shape ",
+                shape_text(h.sizes()), " must give shape ", shape_text(h.sizes().slice(0, 2)), ", not ",
+                shape_text(seen.sizes()));
+    return seen;
+  }
+
+ private:
+  std::int64_t states_;
+  std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> forward_;
+  std::function<at::Tensor(const at::Tensor&)> output_;
+};
+
+at::Tensor or_zeros(const at::Tensor& gradient, const at::Tensor& like) {
+  return gradient.defined() ? gradient : at::zeros_like(like);
+}
+
+}  // namespace
+
+at::Tensor Cell::output(const at::Tensor& h) const { return h.select(-1, 0); }
+
+at::Tensor Cell::seen(const at::Tensor& h) const {
+  const at::NoGradGuard no_grad;
+  return output(h).detach();
+}
+
+Linearization Cell::linearize(const at::Tensor& y, const at::Tensor& h) const {
+  const at::AutoGradMode grad_mode(true);
+  const at::Tensor input = y.detach().requires_grad_();
+  const at::Tensor state = h.detach().requires_grad_();
+  const at::Tensor next = forward(input, state);
+  TORCH_CHECK(next.requires_grad(), "[lacewing.", kForward,
+              "] the new state does not depend on y or h in a way that autograd sees");
+  std::vector<at::Tensor> df;
+  std::vector<at::Tensor> decay;
+  for (std::int64_t a = 0; a < states(); ++a) {
+    const at::Tensor one = next.select(-1, a);
+    if (!one.requires_grad()) {
+      df.push_back(at::zeros_like(input));
+      decay.push_back(at::zeros_like(state));
+      continue;
+    }
+    const auto found = torch::autograd::grad({one}, {input, state}, {at::ones_like(one)}, /*retain_graph=*/true,
+                                             /*create_graph=*/false, /*allow_unused=*/true);
+    df.push_back(or_zeros(found[0], input));
+    decay.push_back(or_zeros(found[1], state));
+  }
+  return {next, at::stack(df, -1).detach(), at::stack(decay, -2).detach()};
+}
+
+at::Tensor Cell::advance(const at::Tensor& y, const at::Tensor& h, const at::Tensor& ef, double alpha) const {
+  Linearization step = linearize(y, h);
+  const at::NoGradGuard no_grad;
+  const at::Tensor decayed = (batch_last(step.decay) * ef.unsqueeze(1)).sum(2);
+  ef.copy_(alpha * decayed + (1 - alpha) * batch_last(step.df));
+  return step.next;
+}
+
+std::shared_ptr<Cell> make_cell(std::int64_t states,
+                                std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> forward,
+                                std::function<at::Tensor(const at::Tensor&)> output) {
+  return std::make_shared<FunctionCell>(states, std::move(forward), std::move(output));
+}
+
+std::shared_ptr<Cell> make_cell(const CellOptions& options) { return std::make_shared<ReadyCell>(options); }
+
+}  // namespace lacewing::etp

@@ -1,0 +1,292 @@
+// D-RTRL: one trace for each weight, state and sample.
+#include <algorithm>
+#include <array>
+
+#include <ATen/ATen.h>
+
+#include "etp/checks.h"
+#include "etp/learning.h"
+#include "etp/ops.h"
+#include "kernels/trace.h"
+
+namespace lacewing::etp {
+namespace {
+
+/// The trace of one part.
+class PartTrace {
+ public:
+  explicit PartTrace(const Part& part) : part_(part) {}
+  virtual ~PartTrace() = default;
+
+  virtual void start(const at::Tensor& x, std::int64_t neurons, std::int64_t states) = 0;
+  virtual void roll(const at::Tensor& x, const Jacobian& jacobian, const at::Tensor& g) = 0;
+  virtual void contract(const at::Tensor& g) = 0;
+  /// (B, ..., S), in the order of the values.
+  virtual Values given_order() const = 0;
+  virtual void set(const std::string& key, const at::Tensor& trace) = 0;
+
+  Values stored;
+
+ protected:
+  const Values& trainable() const { return part_.connection.trainable; }
+  const Primitive& primitive() const { return *part_.connection.primitive; }
+
+  Part part_;
+};
+
+/// Sparse weights: (nnz, S, B) with entries sorted by column, updated and contracted by the fused kernel in one pass.
+class FusedTrace : public PartTrace {
+ public:
+  using PartTrace::PartTrace;
+
+  void start(const at::Tensor& x, std::int64_t, std::int64_t states) override {
+    for (const auto& [key, tensor] : trainable()) {
+      const std::array<std::int64_t, 3> sizes{tensor.size(0), states, x.size(1)};
+      at::Tensor& trace = stored[key];
+      if (!trace.defined() || trace.sizes() != at::IntArrayRef(sizes)) {
+        trace = at::Tensor();  // freed before its successor comes
+        trace = at::zeros(sizes, tensor.options().requires_grad(false));
+      }
+    }
+  }
+
+  void roll(const at::Tensor& x, const Jacobian& jacobian, const at::Tensor& g) override {
+    run(x, jacobian.df, jacobian.decay, g);
+  }
+  void contract(const at::Tensor& g) override { run({}, {}, {}, g); }
+
+  Values given_order() const override {
+    const SparsePattern::ByColumn& columns = primitive().pattern()->by_column();
+    Values out;
+    for (const auto& [key, trace] : stored) {
+      const bool reorder = key == "weight" && columns.inverse.defined();
+      out[key] = batch_first(reorder ? trace.index_select(0, columns.inverse) : trace.clone());
+    }
+    return out;
+  }
+
+  void set(const std::string& key, const at::Tensor& trace) override {
+    const SparsePattern::ByColumn& columns = primitive().pattern()->by_column();
+    const at::Tensor last = batch_last(trace);
+    const bool reorder = key == "weight" && columns.order.defined();
+    stored.at(key).copy_(reorder ? last.index_select(0, columns.order) : last);
+  }
+
+ private:
+  void run(const OptionalTensor& x, const OptionalTensor& df, const OptionalTensor& decay, const at::Tensor& g) {
+    for (const auto& [key, trace] : stored) {
+      const bool bias = key == "bias";
+      const at::Tensor& leaf = trainable().at(key);
+      const OptionalTensor contracted = g.defined() ? OptionalTensor(g) : std::nullopt;
+      at::Tensor sum;
+      if (g.defined()) {
+        sum = sum_for(leaf);
+      }
+      update_trace(trace, bias ? nullptr : &primitive().pattern()->by_column(), bias ? std::nullopt : x, df, decay,
+                   contracted, g.defined() ? OptionalTensor(sum) : std::nullopt);
+      if (g.defined() && !sum.is_same(leaf.grad())) {
+        add_gradient(leaf, sum.to(leaf.scalar_type()));
+      }
+    }
+  }
+
+  /// Where the kernel adds: the leaf's own gradient, or zeros in a wider type.
+  static at::Tensor sum_for(const at::Tensor& leaf) {
+    const bool wide = leaf.scalar_type() == at::kFloat || leaf.scalar_type() == at::kDouble;
+    if (wide && leaf.grad().defined() && leaf.grad().is_contiguous() && !leaf.grad().requires_grad()) {
+      return leaf.grad();
+    }
+    return at::zeros(leaf.sizes(), leaf.options().requires_grad(false).dtype(wide ? leaf.scalar_type() : at::kFloat));
+  }
+};
+
+/// Any other primitive, by its rules: (B, ..., S).
+class RuleTrace : public PartTrace {
+ public:
+  using PartTrace::PartTrace;
+
+  void start(const at::Tensor& x, std::int64_t neurons, std::int64_t states) override {
+    const at::Tensor y = at::empty({x.size(1), neurons}, x.options());
+    stored = primitive().init_drtrl(batch_first(x), y, trainable(), states);
+  }
+
+  void roll(const at::Tensor& x, const Jacobian& jacobian, const at::Tensor& g) override {
+    const at::Tensor df = batch_first(jacobian.df);
+    const at::Tensor decay = batch_first(jacobian.decay);
+    const std::int64_t states = df.size(2);
+    std::map<std::string, std::vector<at::Tensor>> next;
+    for (std::int64_t a = 0; a < states; ++a) {
+      Values sum = primitive().each_xy_to_dw(batch_first(x), df.select(2, a), trainable());
+      for (std::int64_t c = 0; c < states; ++c) {
+        for (const auto& [key, term] : primitive().yw_to_w(decay.select(2, a).select(2, c), state(c))) {
+          sum.at(key).add_(term);
+        }
+      }
+      for (const auto& [key, tensor] : sum) {
+        next[key].push_back(tensor);
+      }
+    }
+    for (auto& [key, trace] : stored) {
+      trace = at::stack(next.at(key), -1);
+    }
+    if (g.defined()) {
+      contract(g);
+    }
+  }
+
+  void contract(const at::Tensor& g) override {
+    const at::Tensor first = batch_first(g);
+    for (std::int64_t a = 0; a < first.size(2); ++a) {
+      for (const auto& [key, term] : primitive().yw_to_w(first.select(2, a), state(a))) {
+        add_gradient(trainable().at(key), term.sum(0));
+      }
+    }
+  }
+
+  Values given_order() const override {
+    Values out;
+    for (const auto& [key, trace] : stored) {
+      out[key] = trace.clone();
+    }
+    return out;
+  }
+
+  void set(const std::string& key, const at::Tensor& trace) override { stored.at(key).copy_(trace); }
+
+ private:
+  Values state(std::int64_t c) const {
+    Values out;
+    for (const auto& [key, trace] : stored) {
+      out[key] = trace.select(-1, c);
+    }
+    return out;
+  }
+};
+
+class DRtrl : public Learning {
+ public:
+  explicit DRtrl(const std::vector<Part>& parts) : parts_(parts) {
+    for (const Part& part : parts) {
+      if (part.connection.primitive->pattern() != nullptr) {
+        traces_.push_back(std::make_unique<FusedTrace>(part));
+      } else {
+        traces_.push_back(std::make_unique<RuleTrace>(part));
+      }
+    }
+  }
+
+  void start(const std::vector<at::Tensor>& x, std::int64_t neurons, std::int64_t states) override {
+    for (std::size_t i = 0; i < traces_.size(); ++i) {
+      traces_[i]->start(x[i], neurons, states);
+    }
+  }
+
+  void reset() override {
+    for (const auto& trace : traces_) {
+      for (const auto& [key, stored] : trace->stored) {
+        stored.zero_();
+      }
+    }
+  }
+
+  void roll(const std::vector<at::Tensor>& x, const Jacobian& jacobian, const Gradient& gradient) override {
+    const at::Tensor g = gradient.defined() ? gradient.dense() : at::Tensor();
+    for (std::size_t i = 0; i < traces_.size(); ++i) {
+      traces_[i]->roll(x[i], jacobian, g);
+    }
+  }
+
+  void contract(const Gradient& gradient) override {
+    const at::Tensor g = gradient.dense();
+    for (const auto& trace : traces_) {
+      trace->contract(g);
+    }
+  }
+
+  Values traces() const override {
+    Values out;
+    for (std::size_t i = 0; i < traces_.size(); ++i) {
+      for (auto& [key, trace] : traces_[i]->given_order()) {
+        out[parts_[i].name + "." + key] = trace;
+      }
+    }
+    return out;
+  }
+
+  void load(const Values& saved) override {
+    for (const auto& [name, current] : traces()) {
+      const at::Tensor trace = restored(saved, name, current);
+      for (std::size_t i = 0; i < traces_.size(); ++i) {
+        const std::string prefix = parts_[i].name + ".";
+        if (name.rfind(prefix, 0) == 0) {
+          traces_[i]->set(name.substr(prefix.size()), trace);
+        }
+      }
+    }
+  }
+
+  std::int64_t elements() const override {
+    std::int64_t total = 0;
+    for (const auto& trace : traces_) {
+      for (const auto& [key, stored] : trace->stored) {
+        total += stored.numel();
+      }
+    }
+    return total;
+  }
+
+ private:
+  std::vector<Part> parts_;
+  std::vector<std::unique_ptr<PartTrace>> traces_;
+};
+
+}  // namespace
+
+void add_gradient(const at::Tensor& leaf, const at::Tensor& gradient, double factor) {
+  if (leaf.grad().defined()) {
+    leaf.mutable_grad().add_(gradient, factor);
+  } else {
+    leaf.mutable_grad() = factor == 1 ? gradient : gradient * factor;
+  }
+}
+
+bool Gradient::defined() const {
+  return whole.defined() ||
+         std::any_of(by_state.begin(), by_state.end(), [](const at::Tensor& each) { return each.defined(); });
+}
+
+at::Tensor Gradient::dense() const {
+  if (by_state.empty()) {
+    return whole.contiguous();
+  }
+  std::vector<at::Tensor> states;
+  at::Tensor like = whole.defined() ? whole.select(1, 0) : at::Tensor();
+  for (const at::Tensor& each : by_state) {
+    like = each.defined() ? each : like;
+  }
+  for (std::size_t a = 0; a < by_state.size(); ++a) {
+    const at::Tensor found = state(static_cast<std::int64_t>(a));
+    states.push_back(found.defined() ? found : at::zeros_like(like));
+  }
+  return at::stack(states, 1).contiguous();
+}
+
+at::Tensor Gradient::state(std::int64_t a) const {
+  const at::Tensor own = by_state.empty() ? at::Tensor() : by_state[static_cast<std::size_t>(a)];
+  if (!whole.defined()) {
+    return own;
+  }
+  return own.defined() ? whole.select(1, a) + own : whole.select(1, a);
+}
+
+at::Tensor restored(const Values& saved, const std::string& name, const at::Tensor& current) {
+  const auto found = saved.find(name);
+  TORCH_CHECK(found != saved.end(), "[lacewing.etp.load] ", name, " is missing");
+  check_shape("etp.load", name.c_str(), found->second, current.sizes());
+  check_same_dtype("etp.load", name.c_str(), found->second, "this executor", current);
+  return found->second.to(current.device());
+}
+
+std::unique_ptr<Learning> make_drtrl(const std::vector<Part>& parts) { return std::make_unique<DRtrl>(parts); }
+
+}  // namespace lacewing::etp

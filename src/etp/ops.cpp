@@ -1,0 +1,328 @@
+// The registered ops of the eligibility traces: schemas, checks, and the choice of kernels.
+#include "etp/ops.h"
+
+#include <ATen/core/enum_tag.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <lacewing/backend.h>
+
+#include "common/stream.h"
+#include "etp/cell_params.h"
+#include "etp/checks.h"
+#include "kernels/cell.h"
+#include "kernels/trace.h"
+
+namespace lacewing::etp {
+namespace {
+
+using kernels::CellArgs;
+using kernels::CellParams;
+using kernels::TraceArgs;
+
+constexpr const char* kTrace = "etp_trace_";
+constexpr const char* kCellOp = "etp_cell_step";
+
+const void* data_or_null(const OptionalTensor& tensor) { return tensor ? tensor->const_data_ptr() : nullptr; }
+
+void check_array(const char* op, const char* argument, const OptionalTensor& tensor, at::IntArrayRef shape,
+                 const at::Tensor& like) {
+  if (!tensor) {
+    return;
+  }
+  check_shape(op, argument, *tensor, shape);
+  check_same_dtype(op, argument, *tensor, "the trace", like);
+  TORCH_CHECK(tensor->device() == like.device(), "[lacewing.", op, "] ", argument, " is on ", tensor->device(),
+              ", but the trace is on ", like.device());
+  TORCH_CHECK(tensor->is_contiguous(), "[lacewing.", op, "] ", argument, " must be contiguous, batch last");
+}
+
+void check_index(const char* argument, const OptionalTensor& index, std::int64_t size, at::ScalarType type,
+                 const at::Tensor& trace) {
+  if (index) {
+    check_shape(kTrace, argument, *index, {size});
+    TORCH_CHECK(index->scalar_type() == type && index->is_contiguous() && index->device() == trace.device(),
+                "[lacewing.", kTrace, "] ", argument, " must be a contiguous ", dtype_text(type),
+                " tensor on the trace's device");
+  }
+}
+
+TraceArgs checked_trace(const at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
+                        const OptionalTensor& column, const OptionalTensor& order, const OptionalTensor& x,
+                        const OptionalTensor& df, const OptionalTensor& decay, const OptionalTensor& g,
+                        const OptionalTensor& grad) {
+  TORCH_CHECK(trace.dim() == 3 && trace.is_contiguous(), "[lacewing.", kTrace,
+              "] trace must be a contiguous (entries, S, B), not shape ", shape_text(trace.sizes()));
+  TORCH_CHECK(at::isFloatingType(trace.scalar_type()), "[lacewing.", kTrace, "] trace must be floating, not ",
+              dtype_text(trace.scalar_type()));
+  TraceArgs args;
+  args.type = scalar_type(kTrace, "trace", trace.scalar_type());
+  args.entries = trace.size(0);
+  args.states = trace.size(1);
+  args.batch = trace.size(2);
+  TORCH_CHECK(args.states >= 1 && args.states <= kernels::kMaxStates, "[lacewing.", kTrace, "] a trace has 1 to ",
+              kernels::kMaxStates, " states, not ", args.states);
+  TORCH_CHECK(segments.has_value() == column.has_value(), "[lacewing.", kTrace, "] segments and column come together");
+  args.columns = segments ? segments->numel() - 1 : args.entries;
+  TORCH_CHECK(x.has_value() == row.has_value() && df.has_value() == decay.has_value() &&
+                  g.has_value() == grad.has_value() && (df || !x),
+              "[lacewing.", kTrace, "] x comes with row, df with decay and g with grad");
+  TORCH_CHECK(df || g, "[lacewing.", kTrace, "] neither df nor g is given: there is nothing to do");
+  check_index("segments", segments, args.columns + 1, at::kLong, trace);
+  check_index("row", row, args.entries, at::kInt, trace);
+  check_index("column", column, args.entries, at::kInt, trace);
+  check_index("order", order, args.entries, at::kLong, trace);
+  if (x) {
+    TORCH_CHECK(x->dim() == 2 && x->size(1) == args.batch, "[lacewing.", kTrace, "] x must have shape (I, ", args.batch,
+                "), not ", shape_text(x->sizes()));
+    check_array(kTrace, "x", x, x->sizes(), trace);
+  }
+  check_array(kTrace, "df", df, {args.columns, args.states, args.batch}, trace);
+  check_array(kTrace, "decay", decay, {args.columns, args.states, args.states, args.batch}, trace);
+  check_array(kTrace, "g", g, {args.columns, args.states, args.batch}, trace);
+  if (grad) {
+    check_shape(kTrace, "grad", *grad, {args.entries});
+    const auto wide = trace.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    TORCH_CHECK(grad->scalar_type() == wide && grad->is_contiguous() && grad->device() == trace.device(), "[lacewing.",
+                kTrace, "] grad must be a contiguous ", dtype_text(wide), " tensor on the trace's device");
+  }
+  return args;
+}
+
+void point_trace(TraceArgs& args, const at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
+                 const OptionalTensor& column, const OptionalTensor& order, const OptionalTensor& x,
+                 const OptionalTensor& df, const OptionalTensor& decay, const OptionalTensor& g,
+                 const OptionalTensor& grad) {
+  args.segments = static_cast<const std::int64_t*>(data_or_null(segments));
+  args.row = static_cast<const std::int32_t*>(data_or_null(row));
+  args.column = static_cast<const std::int32_t*>(data_or_null(column));
+  args.order = static_cast<const std::int64_t*>(data_or_null(order));
+  args.trace = trace.mutable_data_ptr();
+  args.x = data_or_null(x);
+  args.df = data_or_null(df);
+  args.decay = data_or_null(decay);
+  args.g = data_or_null(g);
+  args.grad = grad ? grad->mutable_data_ptr() : nullptr;
+}
+
+void trace_cpu(at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
+               const OptionalTensor& column, const OptionalTensor& order, const OptionalTensor& x,
+               const OptionalTensor& df, const OptionalTensor& decay, const OptionalTensor& g,
+               const OptionalTensor& grad) {
+  TraceArgs args = checked_trace(trace, segments, row, column, order, x, df, decay, g, grad);
+  point_trace(args, trace, segments, row, column, order, x, df, decay, g, grad);
+  if (backend() == Backend::reference) {
+    return kernels::reference::trace(args);
+  }
+  kernels::cpu::trace(args, torch_executor());
+}
+
+void trace_cuda(at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
+                const OptionalTensor& column, const OptionalTensor& order, const OptionalTensor& x,
+                const OptionalTensor& df, const OptionalTensor& decay, const OptionalTensor& g,
+                const OptionalTensor& grad) {
+  TraceArgs args = checked_trace(trace, segments, row, column, order, x, df, decay, g, grad);
+  if (backend() == Backend::reference) {
+    const auto host = [](const OptionalTensor& tensor) {
+      return tensor ? OptionalTensor(tensor->cpu()) : std::nullopt;
+    };
+    at::Tensor trace_copy = trace.cpu();
+    const OptionalTensor grad_copy = host(grad);
+    trace_cpu(trace_copy, host(segments), host(row), host(column), host(order), host(x), host(df), host(decay), host(g),
+              grad_copy);
+    trace.copy_(trace_copy);
+    if (grad) {
+      grad->copy_(*grad_copy);
+    }
+    return;
+  }
+  const c10::DeviceGuard guard(trace.device());
+  point_trace(args, trace, segments, row, column, order, x, df, decay, g, grad);
+  if (args.entries > 0) {
+    kernels::cuda::trace(args, current_stream(trace.device()));
+  }
+}
+
+/// Sizes may be symbolic here; the kernels check them.
+void trace_meta(at::Tensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+                const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
+                const OptionalTensor&) {}
+
+CellParams checked_cell(const at::Tensor& y, const at::Tensor& h, const OptionalTensor& betas, at::IntArrayRef flags,
+                        at::ArrayRef<double> numbers) {
+  const CellParams params = params_from(flags, numbers);
+  TORCH_CHECK(y.dim() == 2, "[lacewing.", kCellOp, "] y must have shape (O, B), not ", shape_text(y.sizes()));
+  TORCH_CHECK(y.scalar_type() == at::kFloat || y.scalar_type() == at::kDouble, "[lacewing.", kCellOp,
+              "] y must be float32 or float64, not ", dtype_text(y.scalar_type()));
+  const OptionalTensor state = h;
+  check_array(kCellOp, "h", state, {y.size(0), kernels::states_of(params), y.size(1)}, y);
+  check_array(kCellOp, "betas", betas, {y.size(0)}, y);
+  TORCH_CHECK(y.is_contiguous(), "[lacewing.", kCellOp, "] y must be contiguous, batch last");
+  return params;
+}
+
+CellArgs cell_args(const CellParams& params, const at::Tensor& y, const at::Tensor& h, const OptionalTensor& betas,
+                   const at::Tensor& next) {
+  CellArgs args;
+  args.params = params;
+  args.type = scalar_type(kCellOp, "y", y.scalar_type());
+  args.neurons = y.size(0);
+  args.batch = y.size(1);
+  args.y = y.const_data_ptr();
+  args.h = h.const_data_ptr();
+  args.beta = data_or_null(betas);
+  args.next = next.mutable_data_ptr();
+  return args;
+}
+
+void run_cell(const CellArgs& args, const at::Device& device) {
+  if (device.is_cuda()) {
+    const c10::DeviceGuard guard(device);
+    return kernels::cuda::cell_step(args, current_stream(device));
+  }
+  kernels::cpu::cell_step(args, torch_executor());
+}
+
+using CellResult = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+CellResult empty_results(const CellParams& params, const at::Tensor& y) {
+  const c10::SymInt states = kernels::states_of(params);
+  const c10::SymInt neurons = y.sym_size(0);
+  const c10::SymInt batch = y.sym_size(1);
+  return {at::empty_symint({neurons, states, batch}, y.options()),
+          at::empty_symint({neurons, states, batch}, y.options()),
+          at::empty_symint({neurons, states, states, batch}, y.options())};
+}
+
+CellResult cell_step(const at::Tensor& y, const at::Tensor& h, const OptionalTensor& betas, at::IntArrayRef flags,
+                     at::ArrayRef<double> numbers) {
+  const CellParams params = checked_cell(y, h, betas, flags, numbers);
+  const CellResult result = empty_results(params, y);
+  CellArgs args = cell_args(params, y, h, betas, std::get<0>(result));
+  args.df = std::get<1>(result).mutable_data_ptr();
+  args.decay = std::get<2>(result).mutable_data_ptr();
+  run_cell(args, y.device());
+  return result;
+}
+
+CellResult cell_step_meta(const at::Tensor& y, const at::Tensor&, const OptionalTensor&, at::IntArrayRef flags,
+                          at::ArrayRef<double> numbers) {
+  TORCH_CHECK(y.dim() == 2, "[lacewing.", kCellOp, "] y must have shape (O, B), not ", shape_text(y.sym_sizes()));
+  return empty_results(params_from(flags, numbers), y);
+}
+
+at::Tensor cell_factor(const at::Tensor& y, const at::Tensor& h, const OptionalTensor& betas, at::IntArrayRef flags,
+                       at::ArrayRef<double> numbers, at::Tensor& ef, double alpha) {
+  const CellParams params = checked_cell(y, h, betas, flags, numbers);
+  check_array(kCellOp, "ef", ef, h.sizes(), y);
+  at::Tensor next = at::empty(h.sizes(), h.options());
+  CellArgs args = cell_args(params, y, h, betas, next);
+  args.ef = ef.mutable_data_ptr();
+  args.alpha = alpha;
+  run_cell(args, y.device());
+  return next;
+}
+
+at::Tensor cell_factor_meta(const at::Tensor&, const at::Tensor& h, const OptionalTensor&, at::IntArrayRef,
+                            at::ArrayRef<double>, at::Tensor&, double) {
+  return at::empty_symint(h.sym_sizes(), h.options());
+}
+
+template <typename Signature>
+c10::TypedOperatorHandle<Signature> find(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+OptionalTensor defined_or_none(const at::Tensor& tensor) {
+  return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
+}
+
+OptionalTensor betas_like(const CellOptions& options, const at::Tensor& y) {
+  return options.betas ? OptionalTensor(options.betas->to(y.options()).contiguous()) : std::nullopt;
+}
+
+}  // namespace
+
+void update_trace(const at::Tensor& trace, const SparsePattern::ByColumn* columns, const OptionalTensor& x,
+                  const OptionalTensor& df, const OptionalTensor& decay, const OptionalTensor& g,
+                  const OptionalTensor& grad) {
+  static const auto op = find<decltype(trace_cpu)>("lacewing::etp_trace_");
+  at::Tensor target = trace;
+  if (columns == nullptr) {
+    return op.call(target, {}, {}, {}, {}, x, df, decay, g, grad);
+  }
+  op.call(target, columns->segments, x ? OptionalTensor(columns->row) : std::nullopt, columns->column,
+          defined_or_none(columns->order), x, df, decay, g, grad);
+}
+
+CellResult step_cell(const CellOptions& options, const at::Tensor& y, const at::Tensor& h) {
+  static const auto op = find<decltype(cell_step)>("lacewing::etp_cell_step");
+  const CellParams params = to_params(options);
+  return op.call(y, h, betas_like(options, y), flags_of(params), numbers_of(params));
+}
+
+at::Tensor step_cell_factor(const CellOptions& options, const at::Tensor& y, const at::Tensor& h, const at::Tensor& ef,
+                            double alpha) {
+  static const auto op = find<decltype(cell_factor)>("lacewing::etp_cell_factor_");
+  const CellParams params = to_params(options);
+  at::Tensor target = ef;
+  return op.call(y, h, betas_like(options, y), flags_of(params), numbers_of(params), target, alpha);
+}
+
+at::Tensor output_of_cell(const CellOptions& options, const at::Tensor& h) {
+  const OptionalTensor betas = betas_like(options, h);
+  const at::Tensor z = at::empty({h.size(0), h.size(2)}, h.options());
+  kernels::CellOutputArgs args;
+  args.params = to_params(options);
+  args.type = scalar_type(kCellOp, "h", h.scalar_type());
+  args.neurons = h.size(0);
+  args.batch = h.size(2);
+  args.h = h.const_data_ptr();
+  args.beta = data_or_null(betas);
+  args.z = z.mutable_data_ptr();
+  kernels::cpu::cell_output(args, torch_executor());
+  return z;
+}
+
+std::vector<at::Tensor> call_back(std::int64_t id, const char* what, at::TensorList args) {
+  static const auto op =
+      find<std::vector<at::Tensor>(std::int64_t, std::string_view, at::TensorList)>("lacewing::etp_callback");
+  return op.call(id, what, args);
+}
+
+}  // namespace lacewing::etp
+
+TORCH_LIBRARY_FRAGMENT(lacewing, m) {
+  m.def(
+      "etp_trace_(Tensor(a!) trace, Tensor? segments, Tensor? row, Tensor? column, Tensor? order, Tensor? x, Tensor? "
+      "df, "
+      "Tensor? decay, Tensor? g, Tensor(b!)? grad) -> ()",
+      {at::Tag::pt2_compliant_tag});
+  m.def("etp_cell_step(Tensor y, Tensor h, Tensor? betas, int[] flags, float[] numbers) -> (Tensor, Tensor, Tensor)",
+        {at::Tag::pt2_compliant_tag});
+  m.def(
+      "etp_cell_factor_(Tensor y, Tensor h, Tensor? betas, int[] flags, float[] numbers, Tensor(a!) ef, float alpha) "
+      "-> "
+      "Tensor",
+      {at::Tag::pt2_compliant_tag});
+  m.def("etp_callback(int id, str what, Tensor[] args) -> Tensor[]");
+}
+
+TORCH_LIBRARY_IMPL(lacewing, CPU, m) {
+  m.impl("etp_trace_", lacewing::etp::trace_cpu);
+  m.impl("etp_cell_step", lacewing::etp::cell_step);
+  m.impl("etp_cell_factor_", lacewing::etp::cell_factor);
+}
+
+TORCH_LIBRARY_IMPL(lacewing, CUDA, m) {
+  m.impl("etp_trace_", lacewing::etp::trace_cuda);
+  m.impl("etp_cell_step", lacewing::etp::cell_step);
+  m.impl("etp_cell_factor_", lacewing::etp::cell_factor);
+}
+
+TORCH_LIBRARY_IMPL(lacewing, Meta, m) {
+  m.impl("etp_trace_", lacewing::etp::trace_meta);
+  m.impl("etp_cell_step", lacewing::etp::cell_step_meta);
+  m.impl("etp_cell_factor_", lacewing::etp::cell_factor_meta);
+}

@@ -1,0 +1,18 @@
+// The entry points of each ISA level for traces and cells.
+#pragma once
+
+#include "kernels/cell.h"
+#include "kernels/trace.h"
+
+#define LACEWING_DECLARE_LEVEL(isa)                                          \
+  namespace lacewing::kernels::cpu::isa {                                    \
+  void trace(const TraceArgs& args, const CpuExecutor& executor);            \
+  void cell_step(const CellArgs& args, const CpuExecutor& executor);         \
+  void cell_output(const CellOutputArgs& args, const CpuExecutor& executor); \
+  }
+
+LACEWING_DECLARE_LEVEL(baseline)
+LACEWING_DECLARE_LEVEL(avx2)
+LACEWING_DECLARE_LEVEL(avx512)
+
+#undef LACEWING_DECLARE_LEVEL

@@ -1,0 +1,169 @@
+// Traces and cells on CUDA. A group of lanes owns one entry of the trace and runs over the batch; its sum for the
+// gradient is a fixed tree of shuffles, so results are deterministic.
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+#include <cuda_runtime.h>
+
+#include "kernels/cell_step.h"
+#include "kernels/trace.h"
+
+namespace lacewing::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+/// Blocks of a grid-stride loop: enough to fill any device.
+constexpr std::int64_t kMaxBlocks = 1 << 20;
+
+unsigned blocks_for(std::int64_t threads) {
+  return static_cast<unsigned>(std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, kMaxBlocks));
+}
+
+void check_launch(const char* kernel) {
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) {
+    throw std::runtime_error(std::string("[lacewing] launching ") + kernel + " failed: " + cudaGetErrorString(error));
+  }
+}
+
+/// `group` lanes, a power of two up to 32, share an entry. States is known at compile time where it is small, or 0.
+template <typename T, int States>
+__global__ void __launch_bounds__(kThreads) trace_kernel(TraceArgs args, int group) {
+  using Acc = accumulate_t<T>;
+  constexpr int kRows = States > 0 ? States : static_cast<int>(kMaxStates);
+  const int states = States > 0 ? States : static_cast<int>(args.states);
+  const std::int64_t batch = args.batch;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x / group;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int lane = static_cast<int>(thread % group);
+  auto* const trace = static_cast<T*>(args.trace);
+  const auto* const df = static_cast<const T*>(args.df);
+  const auto* const decay = static_cast<const T*>(args.decay);
+  const auto* const g = static_cast<const T*>(args.g);
+  // All lanes of a warp run the same number of rounds: the shuffles below need them.
+  const std::int64_t rounds = (args.entries + step - 1) / step;
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    const std::int64_t p = round * step + thread / group;
+    Acc sum{};
+    if (p < args.entries) {
+      const std::int64_t column = args.column != nullptr ? args.column[p] : p;
+      for (std::int64_t b = lane; b < batch; b += group) {
+        Acc e[kRows];
+        for (int a = 0; a < states; ++a) {
+          e[a] = widen(trace[(p * states + a) * batch + b]);
+        }
+        if (df != nullptr) {
+          const Acc input = args.x != nullptr ? widen(static_cast<const T*>(args.x)[args.row[p] * batch + b]) : Acc{1};
+          T next[kRows];
+          for (int a = 0; a < states; ++a) {
+            Acc value = input * widen(df[(column * states + a) * batch + b]);
+            for (int c = 0; c < states; ++c) {
+              value += widen(decay[((column * states + a) * states + c) * batch + b]) * e[c];
+            }
+            next[a] = narrow<T>(value);
+          }
+          for (int a = 0; a < states; ++a) {
+            trace[(p * states + a) * batch + b] = next[a];
+            e[a] = widen(next[a]);
+          }
+        }
+        if (g != nullptr) {
+          for (int a = 0; a < states; ++a) {
+            sum += widen(g[(column * states + a) * batch + b]) * e[a];
+          }
+        }
+      }
+    }
+    if (g != nullptr) {
+      for (int offset = group / 2; offset > 0; offset /= 2) {
+        sum += __shfl_down_sync(0xffffffffu, sum, offset, group);
+      }
+      if (lane == 0 && p < args.entries) {
+        static_cast<Acc*>(args.grad)[args.order != nullptr ? args.order[p] : p] += sum;
+      }
+    }
+  }
+}
+
+template <typename T, int States>
+__global__ void __launch_bounds__(kThreads) cell_kernel(CellArgs args) {
+  using D = Dual<T, T, States + 1>;
+  const std::int64_t batch = args.batch;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.neurons * batch;
+       i += step) {
+    const std::int64_t neuron = i / batch;
+    const std::int64_t b = i % batch;
+    const std::int64_t first = neuron * States * batch + b;
+    const T beta = args.beta != nullptr ? static_cast<const T*>(args.beta)[neuron] : static_cast<T>(args.params.beta);
+    D h[States];
+    for (int a = 0; a < States; ++a) {
+      h[a] = D::variable(static_cast<const T*>(args.h)[first + a * batch], a);
+    }
+    D next[States] = {};
+    neuron_step<T, T, States + 1, States>(args.params, beta, D::variable(static_cast<const T*>(args.y)[i], States), h,
+                                          next);
+    T old[States];
+    for (int a = 0; a < States; ++a) {
+      static_cast<T*>(args.next)[first + a * batch] = next[a].value;
+      old[a] = args.ef != nullptr ? static_cast<const T*>(args.ef)[first + a * batch] : T{};
+    }
+    for (int a = 0; a < States; ++a) {
+      if (args.df != nullptr) {
+        static_cast<T*>(args.df)[first + a * batch] = next[a].d[States];
+        for (int c = 0; c < States; ++c) {
+          static_cast<T*>(args.decay)[((neuron * States + a) * States + c) * batch + b] = next[a].d[c];
+        }
+      }
+      if (args.ef != nullptr) {
+        T decayed{};
+        for (int c = 0; c < States; ++c) {
+          decayed += next[a].d[c] * old[c];
+        }
+        static_cast<T*>(args.ef)[first + a * batch] =
+            static_cast<T>(args.alpha) * decayed + static_cast<T>(1 - args.alpha) * next[a].d[States];
+      }
+    }
+  }
+}
+
+template <typename T, int States>
+void launch_trace(const TraceArgs& args, cudaStream_t stream) {
+  int group = 1;
+  while (group < 32 && group < args.batch) {
+    group *= 2;
+  }
+  trace_kernel<T, States><<<blocks_for(args.entries * group), kThreads, 0, stream>>>(args, group);
+}
+
+}  // namespace
+
+void trace(const TraceArgs& args, const CudaExecutor& executor) {
+  const auto stream = static_cast<cudaStream_t>(executor.stream);
+  visit_real(args.type, [&](auto scalar) {
+    using T = decltype(scalar);
+    switch (args.states) {
+      case 1: return launch_trace<T, 1>(args, stream);
+      case 2: return launch_trace<T, 2>(args, stream);
+      case 3: return launch_trace<T, 3>(args, stream);
+      default: return launch_trace<T, 0>(args, stream);
+    }
+  });
+  check_launch("trace");
+}
+
+void cell_step(const CellArgs& args, const CudaExecutor& executor) {
+  const auto stream = static_cast<cudaStream_t>(executor.stream);
+  const unsigned blocks = blocks_for(args.neurons * args.batch);
+  visit_states(args.params, [&](auto states) {
+    if (args.type == ScalarType::f64) {
+      cell_kernel<double, decltype(states)::value><<<blocks, kThreads, 0, stream>>>(args);
+    } else {
+      cell_kernel<float, decltype(states)::value><<<blocks, kThreads, 0, stream>>>(args);
+    }
+  });
+  check_launch("cell_step");
+}
+
+}  // namespace lacewing::kernels::cuda

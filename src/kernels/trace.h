@@ -1,0 +1,63 @@
+// Eligibility traces, as every backend takes them. Torch-free.
+//
+//   e[p, a, b] <- sum_c D[col p, a, c, b] * e[p, c, b] + x[row p, b] * df[col p, a, b]
+//   grad[order p] += sum_b sum_a g[col p, a, b] * e[p, a, b]
+//
+// Entries p are sorted by column, and the batch b is the last, contiguous dim of every array: what a column needs (D,
+// df, g) is read once for all of its entries, and the trace streams through vector registers without a shuffle.
+#pragma once
+
+#include <cstdint>
+
+#include <lacewing/dispatch/scalar.h>
+#include <lacewing/executor.h>
+
+namespace lacewing::kernels {
+
+/// The most states that a hidden group may have.
+inline constexpr std::int64_t kMaxStates = 16;
+
+/// All arrays are contiguous and of one floating type, except grad (its accumulator type) and the indices.
+struct TraceArgs {
+  ScalarType type = ScalarType::f32;  ///< f16, bf16, f32 or f64
+  std::int64_t entries = 0;
+  std::int64_t columns = 0;
+  std::int64_t states = 1;  ///< at most kMaxStates
+  std::int64_t batch = 1;
+  const std::int64_t* segments = nullptr;  ///< (columns + 1): entries of each column; null: one entry per column
+  const std::int32_t* row = nullptr;       ///< (entries): row of x; null where x is null
+  const std::int32_t* column = nullptr;    ///< (entries); null: one entry per column
+  const std::int64_t* order = nullptr;     ///< (entries): place in grad; null: the identity
+  void* trace = nullptr;                   ///< (entries, states, batch)
+  const void* x = nullptr;                 ///< (rows, batch); null: the constant 1
+  const void* df = nullptr;                ///< (columns, states, batch); null: the trace stays as it is
+  const void* decay = nullptr;             ///< (columns, states, states, batch): D
+  const void* g = nullptr;                 ///< (columns, states, batch); null: nothing is added to grad
+  void* grad = nullptr;                    ///< (entries), added to
+};
+
+/// Calls f(T{}) for the floating type at hand.
+template <typename F>
+void visit_real(ScalarType type, F&& f) {
+  switch (type) {
+    case ScalarType::f16: return f(Half{});
+    case ScalarType::bf16: return f(BFloat16{});
+    case ScalarType::f32: return f(float{});
+    case ScalarType::f64: return f(double{});
+    default: return;  // the ops layer admits no other type
+  }
+}
+
+namespace reference {
+void trace(const TraceArgs& args);
+}  // namespace reference
+
+namespace cpu {
+void trace(const TraceArgs& args, const CpuExecutor& executor);
+}  // namespace cpu
+
+namespace cuda {
+void trace(const TraceArgs& args, const CudaExecutor& executor);
+}  // namespace cuda
+
+}  // namespace lacewing::kernels

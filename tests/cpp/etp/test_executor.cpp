@@ -1,0 +1,131 @@
+// The executors through the C++ API: exactness against autograd through time, the user's own cells and primitives.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <gtest/gtest.h>
+
+#include <lacewing/etp.h>
+
+namespace lacewing::etp {
+namespace {
+
+std::shared_ptr<Cell> coupled_cell() {
+  return make_cell(2, [](const at::Tensor& y, const at::Tensor& h) {
+    const at::Tensor a = at::tanh(0.8 * h.select(-1, 0) + y - 0.3 * h.select(-1, 1));
+    return at::stack({a, 0.9 * h.select(-1, 1) + 0.5 * a * h.select(-1, 0)}, -1);
+  });
+}
+
+double relative_error(const at::Tensor& found, const at::Tensor& expected) {
+  return ((found - expected).abs().max() / expected.abs().max()).item<double>();
+}
+
+struct Problem {
+  SparsePattern pattern = fixed_degree(4, 6, 2, 9);
+  at::Tensor weight = at::randn({pattern.nnz()}, at::kDouble);
+  at::Tensor x = at::randn({8, 3, 4}, at::kDouble);
+
+  Connection connection() const { return {sparse_primitive(pattern, false), {{"weight", weight.clone()}}}; }
+
+  at::Tensor through_time(const Cell& cell) const {
+    const at::Tensor leaf = weight.clone().requires_grad_();
+    at::Tensor h = at::zeros({3, 6, cell.states()}, at::kDouble);
+    at::Tensor loss = at::zeros({}, at::kDouble);
+    for (std::int64_t t = 0; t < x.size(0); ++t) {
+      h = cell.forward(sparse_matmul(x[t], leaf, pattern), h);
+      loss = loss + h.square().sum();
+    }
+    return torch::autograd::grad({loss}, {leaf})[0];
+  }
+};
+
+TEST(Executor, DRtrlIsExactForAPositionWiseCell) {
+  const Problem problem;
+  const auto cell = coupled_cell();
+  const Connection connection = problem.connection();
+  Executor executor(cell, connection);
+
+  for (std::int64_t t = 0; t < 8; ++t) {
+    executor.backward(executor.step(problem.x[t]).square().sum());
+  }
+
+  EXPECT_EQ(executor.analysis().exactness, Exactness::exact);
+  EXPECT_LT(relative_error(connection.trainable.at("weight").grad(), problem.through_time(*cell)), 1e-10);
+}
+
+TEST(Executor, WindowsAreExactToo) {
+  const Problem problem;
+  const auto cell = coupled_cell();
+  const Connection connection = problem.connection();
+  Executor executor(cell, connection);
+
+  for (std::int64_t t = 0; t < 8; t += 3) {
+    executor.backward(executor.window(problem.x.slice(0, t, t + 3)).square().sum());
+  }
+
+  EXPECT_LT(relative_error(connection.trainable.at("weight").grad(), problem.through_time(*cell)), 1e-10);
+}
+
+TEST(Executor, SavedAndRestoredGoesOnWithTheSameBits) {
+  const Problem problem;
+  for (const Algorithm algorithm : {Algorithm::d_rtrl, Algorithm::pp_prop}) {
+    const auto run = [&](bool interrupted) {
+      const Connection connection = problem.connection();
+      auto executor =
+          std::make_unique<Executor>(coupled_cell(), connection, std::nullopt, ExecutorOptions{.algorithm = algorithm});
+      for (std::int64_t t = 0; t < 8; ++t) {
+        if (interrupted && t == 4) {
+          const Values saved = executor->save();
+          executor = std::make_unique<Executor>(coupled_cell(), connection, std::nullopt,
+                                                ExecutorOptions{.algorithm = algorithm});
+          executor->load(saved);
+        }
+        executor->backward(executor->step(problem.x[t]).square().sum());
+      }
+      return connection.trainable.at("weight").grad();
+    };
+
+    EXPECT_TRUE(run(true).equal(run(false)));
+  }
+}
+
+/// y = x * w with a trace of its own, written by a user: only what Primitive demands.
+class Scaling : public Primitive {
+ public:
+  std::string name() const override { return "scaling"; }
+  at::Tensor forward(const at::Tensor& x, const Values& values) const override { return x * values.at("weight"); }
+  Values yw_to_w(const at::Tensor& g, const Values& trace) const override {
+    return {{"weight", (trace.at("weight").dim() == g.dim() ? g : g.unsqueeze(-1)) * trace.at("weight")}};
+  }
+  std::int64_t outputs(const Values& values) const override { return values.at("weight").size(0); }
+  void check(const Values&) const override {}
+};
+
+TEST(Executor, TakesAPrimitiveOfTheUser) {
+  const at::Tensor x = at::randn({5, 3, 4}, at::kDouble);
+  const at::Tensor start = at::randn({4}, at::kDouble);
+  const auto gradient = [&](const std::shared_ptr<Primitive>& primitive) {
+    const Connection connection{primitive, {{"weight", start.clone()}}};
+    Executor executor(coupled_cell(), connection);
+    for (std::int64_t t = 0; t < 5; ++t) {
+      executor.backward(executor.step(x[t]).square().sum());
+    }
+    return connection.trainable.at("weight").grad();
+  };
+
+  EXPECT_LT(relative_error(gradient(std::make_shared<Scaling>()), gradient(elementwise_primitive(false))), 1e-12);
+}
+
+TEST(Executor, RefusesACellThatMixesPositions) {
+  const Problem problem;
+  const auto cell = make_cell(1, [](const at::Tensor& y, const at::Tensor& h) {
+    const at::Tensor sum = h.select(-1, 0) + y;
+    return (sum - sum.mean(1, /*keepdim=*/true)).unsqueeze(-1);
+  });
+
+  EXPECT_THROW(Executor(cell, problem.connection()), c10::Error);
+  EXPECT_EQ(analyze(*cell, 6, false, Algorithm::d_rtrl, at::kDouble).exactness, Exactness::approximate);
+}
+
+}  // namespace
+}  // namespace lacewing::etp

@@ -1,0 +1,489 @@
+"""D-RTRL and pp-prop against back-propagation through time, and what they promise about memory, bits and bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from etp_support import CELLS, Network, relative_error, run, sequence
+from lacewing import backend, etp, ops
+
+F64 = torch.float64
+STEPS = 15
+
+
+@pytest.mark.parametrize("window", [None, 1, 3, 5, STEPS])
+@pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS.keys())
+def test_drtrl_is_bptt(cell: Callable[[], etp.Cell], window: int | None, device: str) -> None:
+    network = Network.random(device)
+    xs, loss = sequence(device, STEPS)
+    executor = network.executor(cell())
+
+    found = run(executor, xs, loss, window)
+
+    assert executor.analysis.exactness == "exact"
+    assert relative_error(found, network.bptt(cell(), xs, loss)) < 1e-10
+
+
+@pytest.mark.parametrize("surrogate", ["triangle", "fast_sigmoid", "arctan", "gaussian", "boxcar"])
+@pytest.mark.parametrize("reset", ["subtract", "to_zero", "none"])
+@pytest.mark.parametrize("reset_gradient", [True, False])
+def test_fused_cells_equal_their_composition(surrogate: str, reset: str, reset_gradient: bool, device: str) -> None:
+    options = {"surrogate": surrogate, "reset": reset, "reset_gradient": reset_gradient, "threshold": 0.2}
+    betas = torch.rand(7, dtype=F64, device=device)
+    y, h = torch.randn(21, 7, dtype=F64, device=device), torch.randn(21, 7, 3, dtype=F64, device=device)
+    for cell, states in [
+        (etp.lif(**options), 1),
+        (etp.lif(filter_tau=4.0, **options), 2),
+        (etp.alif(beta=betas, **options), 2),
+        (etp.alif(beta=0.7, filter_tau=4.0, **options), 3),
+    ]:
+        state = h[..., :states].contiguous()
+
+        found = cell.linearize(y, state)
+
+        with backend("reference"):
+            expected = cell.linearize(y, state)
+        assert cell.states == states
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("cell", [etp.leaky(), etp.gated(0.5, -1.0, 0.2, 0.7)], ids=["leaky", "gated"])
+def test_smooth_cells_equal_their_composition(cell: etp.Cell, device: str) -> None:
+    y, h = torch.randn(5, 6, dtype=F64, device=device), torch.randn(5, 6, 1, dtype=F64, device=device)
+
+    found = cell.linearize(y, h)
+
+    with backend("reference"):
+        expected = cell.linearize(y, h)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("batch", [1, 3, 16, 37])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_fused_trace_equals_the_reference(bias: bool, batch: int, dtype: torch.dtype, device: str) -> None:
+    network = Network.random(device, bias=bias, recurrent=True)
+    for part in ("weight", "bias", "recurrent_weight"):
+        value = getattr(network, part)
+        setattr(network, part, None if value is None else value.to(dtype))
+    xs, loss = sequence(device, 4, batch)
+    cell = CELLS["alif"]()
+
+    found = network.executor(cell)
+    run(found, xs.to(dtype), loss)
+    with backend("reference"):
+        expected = network.executor(cell)
+        run(expected, xs.to(dtype), loss)
+
+    tolerance = 1e-12 if dtype == F64 else 1e-4
+    for ours, theirs in zip(found.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=tolerance, atol=tolerance)
+    for key, trace in found.traces().items():
+        torch.testing.assert_close(trace, expected.traces()[key], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_follows_the_wide_one(dtype: torch.dtype, device: str) -> None:
+    network = Network.random(device)
+    xs, _ = sequence(device, 6)
+    wide = network.executor(etp.leaky())
+    network.weight, network.bias = network.weight.to(dtype), network.bias.to(dtype)
+    narrow = network.executor(etp.leaky())
+
+    for x in xs:
+        wide.backward(wide.step(x).square().sum())
+        narrow.backward(narrow.step(x.to(dtype)).float().square().sum())
+
+    for ours, theirs in zip(narrow.parameters(), wide.parameters(), strict=True):
+        assert ours.grad.dtype == dtype
+        assert (ours.grad.double() - theirs.grad).abs().max() / theirs.grad.abs().max() < 0.05
+
+
+def test_recurrent_weights_are_reported_as_approximate(device: str) -> None:
+    network = Network.random(device, recurrent=True)
+    xs, loss = sequence(device, STEPS)
+    executor = network.executor(CELLS["gated"]())
+    exact = network.bptt(CELLS["gated"](), xs, loss)
+
+    found = run(executor, xs, loss)
+    whole = run(network.executor(CELLS["gated"]()), xs, loss, STEPS)
+
+    assert executor.analysis.exactness == "approximate"
+    assert "recurrent weights" in executor.analysis.reason
+    assert relative_error(found, exact) > 1e-3
+    assert relative_error(whole, exact) < 1e-10
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS.keys())
+def test_pp_prop_is_exact_for_one_step(cell: Callable[[], etp.Cell], bias: bool, device: str) -> None:
+    network = Network.random(device, bias=bias)
+    xs, loss = sequence(device, 1)
+    executor = network.executor(cell(), algorithm="pp-prop", alpha=0.7)
+
+    found = run(executor, xs, loss)
+
+    assert relative_error(found, network.bptt(cell(), xs, loss)) < 1e-12
+    assert executor.analysis.exactness == "approximate"
+
+
+@pytest.mark.parametrize("window", [None, 4])
+def test_pp_prop_follows_its_recurrence(window: int | None, device: str) -> None:
+    network = Network.random(device)
+    cell, alpha = CELLS["alif"](), 0.6
+    xs, loss = sequence(device, 8)
+    ex, ef = torch.zeros_like(xs[0]), torch.zeros(3, 7, 3, dtype=F64, device=device)
+    h = torch.zeros_like(ef)
+    dw, db = torch.zeros_like(network.weight), torch.zeros_like(network.bias)
+    for t, x in enumerate(xs):
+        y = etp.sparse_matmul(x, network.weight, network.pattern, network.bias)
+        h, df, decay = cell.linearize(y, h)
+        ex = alpha * ex + x
+        ef = alpha * (decay @ ef.unsqueeze(-1)).squeeze(-1) + (1 - alpha) * df
+        leaf = h.detach().requires_grad_()
+        (g,) = torch.autograd.grad(loss(t, leaf), leaf)
+        gy = (ef / (1 - alpha ** (t + 1)) * g).sum(-1)
+        dw += network.pattern.sampled_outer(ex, gy)
+        db += gy.sum(0) * (1 - alpha ** (t + 1)) / (1 - alpha)
+
+    executor = network.executor(cell, algorithm="pp-prop", alpha=alpha)
+    found = run(executor, xs, loss, window)
+
+    if window is None:
+        assert relative_error(found, [dw, db]) < 1e-12
+    traces = executor.traces()
+    torch.testing.assert_close(traces["input.x"], ex, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(traces["f"], ef, rtol=1e-12, atol=1e-12)
+    assert etp.alpha_of_rank(3) == 0.5
+    assert etp.alpha_of_rank(1) == 0.0
+
+
+@pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
+@pytest.mark.parametrize("window", [None, 4])
+def test_restored_in_the_middle_gives_the_same_bits(algorithm: str, window: int | None, device: str) -> None:
+    network = Network.random(device, recurrent=True)
+    xs, loss = sequence(device, 8)
+    whole = network.executor(CELLS["alif"](), algorithm=algorithm)
+    expected = run(whole, xs, loss, window)
+
+    first = network.executor(CELLS["alif"](), algorithm=algorithm)
+    run(first, xs[:4], loss, window)
+    second = network.executor(CELLS["alif"](), algorithm=algorithm)
+    second.load_state_dict(first.state_dict())
+    for p, q in zip(second.parameters(), first.parameters(), strict=True):
+        p.grad = q.grad.clone()
+    run(second, xs[4:], lambda t, h: loss(t + 4, h), window)
+
+    assert all(torch.equal(p.grad, e) for p, e in zip(second.parameters(), expected, strict=True))
+    assert torch.equal(second.state, whole.state)
+    assert second.steps == whole.steps == 8
+
+
+@pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
+def test_same_bits_for_every_number_of_threads(algorithm: str) -> None:
+    network = Network.random("cpu", recurrent=True, inputs=300, neurons=500)
+    xs, loss = sequence("cpu", 3, 16, 300, 500)
+    results = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            results.append(run(network.executor(CELLS["alif"](), algorithm=algorithm), xs, loss))
+    finally:
+        torch.set_num_threads(before)
+
+    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+
+
+def test_reset_begins_anew(device: str) -> None:
+    network = Network.random(device)
+    xs, loss = sequence(device, 5)
+    executor = network.executor(CELLS["alif"]())
+    expected = [g.clone() for g in run(executor, xs, loss)]
+
+    executor.reset_state()
+    for p in executor.parameters():
+        p.grad = None
+    again = run(executor, xs, loss)
+
+    assert all(torch.equal(a, b) for a, b in zip(again, expected, strict=True))
+    executor.reset_state()
+    assert executor.state is None
+    assert executor.steps == 0
+    assert executor.step(xs[0, :2]).shape == (2, 7, 3)
+
+
+def test_unbatched_steps_are_a_batch_of_one(device: str) -> None:
+    network = Network.random(device)
+    xs, loss = sequence(device, 5, 1)
+    batched = run(network.executor(CELLS["alif"]()), xs, loss)
+    executor = network.executor(CELLS["alif"]())
+
+    for t in range(3):
+        h = executor.step(xs[t, 0])
+        executor.backward(loss(t, h.unsqueeze(0)))
+    h = executor.window(xs[3:, 0])
+    executor.backward(loss(3, h[0].unsqueeze(0)) + loss(4, h[1].unsqueeze(0)))
+
+    assert h.shape == (2, 7, 3)
+    assert executor.traces()["input.weight"].shape == (network.pattern.nnz, 3)
+    assert relative_error([p.grad for p in executor.parameters()], batched) < 1e-10
+
+
+@pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
+@pytest.mark.parametrize("cell", ["alif", "two states"])
+def test_single_states_give_the_gradients_of_slices(algorithm: str, cell: str, device: str) -> None:
+    network = Network.random(device, recurrent=True)
+    xs, _ = sequence(device, 5)
+    whole, single = (network.executor(CELLS[cell](), algorithm=algorithm) for _ in range(2))
+
+    for x in xs:
+        h = whole.step(x)
+        whole.backward((h[..., -1] * h[..., 0]).sum() + h.square().sum())
+        h = single.step(x)
+        states = single.states()
+        single.backward((states[-1] * states[0]).sum() + h.square().sum())
+
+    found, expected = ([p.grad for p in e.parameters()] for e in (single, whole))
+    assert relative_error(found, expected) < 1e-12
+
+
+def test_trace_is_what_the_formula_says(device: str) -> None:
+    network = Network.random(device)
+    xs, _ = sequence(device, 3)
+    cell = CELLS["alif"]()
+    executor = network.executor(cell)
+    e, h = torch.zeros(3, network.pattern.nnz, 3, dtype=F64, device=device), None
+
+    for x in xs:
+        h = torch.zeros(3, 7, 3, dtype=F64, device=device) if h is None else h
+        y = etp.sparse_matmul(x, network.weight, network.pattern, network.bias)
+        h, df, decay = cell.linearize(y, h)
+        kept = (decay[:, network.pattern.col] @ e.unsqueeze(-1)).squeeze(-1)
+        e = kept + x[:, network.pattern.row].unsqueeze(-1) * df[:, network.pattern.col]
+        executor.step(x)
+
+    traces = executor.traces()
+    torch.testing.assert_close(traces["input.weight"], e, rtol=1e-12, atol=1e-12)
+    assert traces["input.bias"].shape == (3, 7, 3)
+    assert not traces["input.weight"].requires_grad
+    assert executor.trace_elements == 3 * (network.pattern.nnz + 7) * 3
+
+
+def test_plain_parameters_get_their_same_step_gradient(device: str) -> None:
+    network = Network.random(device)
+    xs, _ = sequence(device, 4)
+    readout = torch.randn(7, 2, dtype=F64, device=device, requires_grad=True)
+    rate = torch.tensor(0.7, dtype=F64, device=device, requires_grad=True)
+    cell = etp.FunctionCell(1, lambda y, h: torch.tanh(rate * h + y.unsqueeze(-1)))
+    executor = network.executor(cell)
+    expected_readout, expected_rate = torch.zeros_like(readout), torch.zeros_like(rate)
+
+    for x in xs:
+        before = torch.zeros(3, 7, 1, dtype=F64, device=device) if executor.state is None else executor.state
+        h = executor.step(x)
+        executor.backward((h[..., 0] @ readout).square().sum())
+        y = etp.sparse_matmul(x, network.weight, network.pattern, network.bias)
+        loss = (torch.tanh(rate * before + y.unsqueeze(-1))[..., 0] @ readout).square().sum()
+        parts = torch.autograd.grad(loss, [readout, rate])
+        expected_readout, expected_rate = expected_readout + parts[0], expected_rate + parts[1]
+
+    torch.testing.assert_close(readout.grad, expected_readout)
+    torch.testing.assert_close(rate.grad, expected_rate)
+    assert readout.grad.abs().max() > 0
+    assert rate.grad.abs() > 0
+
+
+def test_other_primitives_and_those_of_the_user(device: str) -> None:
+    network = Network.random(device)
+    dense = network.pattern.with_data(network.weight).to_dense()
+    mask = (dense != 0).double()
+    xs, loss = sequence(device, 6)
+
+    def yw_to_w(g: Tensor, trace: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"weight": g.unsqueeze(-2) * trace["weight"]}
+
+    masked = etp.register_primitive("masked", lambda x, w: x @ (w * mask), True, yw_to_w=yw_to_w)
+    network.bias = None
+    exact = network.bptt(CELLS["alif"](), xs, loss)[0]
+    connections = [etp.Connection.dense(dense.clone()), etp.Connection.of(masked, {"weight": dense.clone()}, 7)]
+    for connection in connections:
+        executor = etp.Executor(CELLS["alif"](), connection)
+
+        (found,) = run(executor, xs, loss)
+
+        values = found[network.pattern.row, network.pattern.col]
+        assert relative_error([values], [exact]) < 1e-10
+        saved = executor.state_dict()
+        executor.load_state_dict(saved)
+        assert torch.equal(executor.traces()["input.weight"], saved["trace.input.weight"])
+    factor = etp.Connection.elementwise(torch.randn(5, dtype=F64, device=device))
+    xs, loss = sequence(device, 4, neurons=5)
+    executor = etp.Executor(etp.leaky(), factor)
+    assert run(executor, xs, loss)[0].shape == (5,)
+    pp = etp.Executor(CELLS["alif"](), connections[1], algorithm="pp-prop")
+    pp.backward(pp.step(sequence(device, 1)[0][0]).square().sum())
+
+
+def test_memory_does_not_grow_with_time() -> None:
+    memory = pytest.importorskip("benchmarks.memory")
+    network = Network.random("cpu", inputs=50, neurons=100)
+    for algorithm in ("d-rtrl", "pp-prop"):
+        executor = network.executor(CELLS["alif"](), algorithm=algorithm)
+
+        def steps(count: int, executor: etp.Executor = executor) -> None:
+            executor.reset_state()
+            generator = torch.Generator().manual_seed(0)
+            for _ in range(count):
+                x = torch.randn(16, 50, generator=generator, dtype=F64)
+                executor.backward(executor.step(x).square().sum())
+
+        steps(2)
+        short, long = (memory.peak_bytes(lambda n=n: steps(n), torch.device("cpu")) for n in (10, 1000))
+
+        assert long <= short
+        if algorithm == "d-rtrl":
+            assert executor.trace_elements <= 1.1 * 16 * (network.pattern.nnz + 100) * 3
+
+
+def _norm(y: Tensor, h: Tensor) -> Tensor:
+    return torch.nn.functional.layer_norm(0.9 * h[..., 0] + y, (7,)).unsqueeze(-1)
+
+
+def test_a_cell_that_mixes_positions_is_noticed(device: str) -> None:
+    network = Network.random(device)
+    cell = etp.FunctionCell(1, _norm)
+
+    with pytest.raises(RuntimeError, match="the cell is refused: the cell mixes positions"):
+        network.executor(cell)
+    allowed = network.executor(cell, allow_approximate=True)
+    assert allowed.analysis.exactness == "approximate"
+    like = torch.zeros(1, dtype=F64, device=device)
+    across_batch = etp.FunctionCell(1, lambda y, h: 0.5 * h + (y - y.mean(0)).unsqueeze(-1))
+    assert etp.analyze(across_batch, 7, like=like).exactness == "approximate"
+    assert etp.analyze(etp.leaky(), 7, like=like).exactness == "exact"
+    assert etp.analyze(etp.leaky(), 7, recurrent=True, like=like).exactness == "approximate"
+    assert etp.analyze(etp.leaky(), 7, algorithm="pp-prop", like=like).exactness == "approximate"
+
+
+REFUSED: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
+    "random": (lambda y, h: h * torch.rand_like(h) + y.unsqueeze(-1), "two steps from the same state differ"),
+    "detached": (lambda y, h: (h + y.unsqueeze(-1)).detach(), "does not depend on y or h"),
+    "not finite": (lambda y, h: h / 0 + y.unsqueeze(-1), "a step from a random state is not finite"),
+    "shape": (lambda y, h: h[:, :3], r"a step from a state of shape \(3, 7, 1\), float64 must give the same, not"),
+}
+
+
+@pytest.mark.parametrize(("step", "sentence"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_cell_that_cannot_be_classified_is_refused(step: Callable[..., Tensor], sentence: str, device: str) -> None:
+    with pytest.raises(RuntimeError, match=sentence):
+        Network.random(device).executor(etp.FunctionCell(1, step))
+
+
+def test_states_that_are_not_finite_are_reported(device: str) -> None:
+    network = Network.random(device, bias=False)
+    executor = network.executor(etp.leaky(), check_finite=True)
+    xs, _ = sequence(device, 2)
+    xs[1, 2, network.pattern.row[network.pattern.col == 4][0]] = float("nan")
+    neurons = sorted(network.pattern.col[network.pattern.row == network.pattern.row[network.pattern.col == 4][0]])
+
+    executor.step(xs[0])
+    with pytest.raises(RuntimeError, match=rf"state 0 of neuron {neurons[0]} of sample 2 is not finite after step 2"):
+        executor.step(xs[1])
+
+
+def test_bad_calls_get_a_sentence() -> None:
+    network = Network.random("cpu")
+    executor = network.executor(etp.leaky())
+    xs, _ = sequence("cpu", 2)
+    cases: list[tuple[Callable[[], object], str]] = [
+        (lambda: executor.backward(torch.ones((), requires_grad=True)), "there is no step to learn from"),
+        (lambda: executor.step(xs[0].float()), "x has dtype float32, but the weight has dtype float64"),
+        (lambda: executor.step(xs), r"x must have 1 or 2 dimensions, not shape \(2, 3, 5\)"),
+        (lambda: executor.step(xs[0][:, :4]), r"x of shape \(3, 4\) must end with the 5 inputs"),
+        (lambda: executor.window(xs[:0]), "a window has at least one step"),
+        (lambda: executor.load_state_dict({}), "steps is missing"),
+        (lambda: network.executor(etp.leaky(), algorithm="pp-prop", alpha=1.0), "alpha must be at least 0 and less"),
+        (lambda: network.executor(etp.leaky(), algorithm="pp-prop", alpha=0), "a rank must be at least 1, not 0"),
+        (lambda: etp.lif(reset="hard"), "reset must be subtract, to_zero or none, not hard"),
+        (lambda: etp.lif(width=0.0), "width must be positive, not 0"),
+        (lambda: network.executor(etp.alif(beta=torch.ones(3))), "betas has 3 entries, but there are 7 neurons"),
+        (lambda: etp.FunctionCell(17, lambda y, h: h), "a cell has 1 to 16 states, not 17"),
+    ]  # fmt: skip
+    for call, sentence in cases:
+        executor.reset_state()
+        with pytest.raises(RuntimeError, match=rf"\[lacewing\..*\] .*{sentence}"):
+            call()
+    executor.reset_state()
+    executor.step(xs[0])
+    with pytest.raises(RuntimeError, match="x has a batch of 2, but the state has a batch of 3: reset_state"):
+        executor.step(xs[0][:2])
+    with pytest.raises(RuntimeError, match="the loss does not depend on what the last step or window returned"):
+        executor.backward(torch.ones(()))
+    with pytest.raises(ValueError, match='algorithm must be "d-rtrl" or "pp-prop", not "bptt"'):
+        network.executor(etp.leaky(), algorithm="bptt")
+    with pytest.raises(RuntimeError, match=r"state must have shape .*, not"):
+        executor.load_state_dict({**executor.state_dict(), "state": torch.zeros(3, 6, 1, dtype=F64)})
+
+
+def test_registered_ops_pass_opcheck() -> None:
+    pattern = etp.fixed_degree(4, 3, 2, seed=0)
+    f32 = torch.float32
+    segments, row = torch.tensor([0, 2, 4, 6]), pattern.row.int()
+    trace, x = torch.randn(6, 2, 5), torch.randn(4, 5)
+    df, decay, g = torch.randn(3, 2, 5), torch.randn(3, 2, 2, 5), torch.randn(3, 2, 5)
+    arguments = (trace, segments, row, pattern.col.int(), None, x, df, decay, g, torch.zeros(6))
+    flags, numbers = [2, 0, 0, 1, 0], [0.9, 0.99, 0.9, 1.0, 0.1, 0.3, 1.0, 1.0, 1.0, 0.0, 1.0]
+    cell = (torch.randn(3, 5), torch.randn(3, 2, 5), None, flags, numbers)
+
+    torch.library.opcheck(ops.etp_trace_, arguments)
+    torch.library.opcheck(ops.etp_cell_step, cell)
+    torch.library.opcheck(ops.etp_cell_factor_, (*cell, torch.randn(3, 2, 5, dtype=f32), 0.5))
+
+    def refused(place: int, value: Tensor | None, sentence: str) -> None:
+        wrong = list(arguments)
+        wrong[place] = value
+        with pytest.raises(RuntimeError, match=sentence):
+            ops.etp_trace_(*wrong)
+
+    refused(0, trace[0], r"trace must be a contiguous \(entries, S, B\), not shape \(2, 5\)")
+    refused(5, x[:, :4], r"x must have shape \(I, 5\), not \(4, 4\)")
+    refused(6, df.double(), "df has dtype float64, but the trace has dtype float32")
+    refused(7, decay[:2], r"decay must have shape \(3, 2, 2, 5\), not \(2, 2, 2, 5\)")
+    refused(8, g.transpose(0, 1).contiguous().transpose(0, 1), "g must be contiguous, batch last")
+    refused(9, torch.zeros(6, dtype=F64), "grad must be a contiguous float32 tensor")
+
+
+def test_a_leaf_is_needed() -> None:
+    network = Network.random("cpu")
+    with pytest.raises(RuntimeError, match=r"input\.weight must be a leaf"):
+        etp.Executor(etp.leaky(), etp.Connection(network.pattern, network.weight.requires_grad_() * 2))
+
+
+def test_learner_lowers_its_loss() -> None:
+    torch.manual_seed(0)
+    pattern = etp.fixed_degree(6, 20, 3, seed=0)
+    readout = torch.nn.Linear(20, 1)
+    learner = etp.Learner(
+        etp.leaky(3.0),
+        "d-rtrl",
+        lambda p: torch.optim.Adam(p, 2e-2),
+        input=etp.Connection(pattern, torch.randn(pattern.nnz) * 0.3),
+        readout=lambda h: readout(h[..., 0]),
+        update_every=5,
+    )
+    losses = []
+    for _ in range(60):
+        learner.reset_state()
+        xs = torch.randn(5, 8, 6)
+        steps = [learner.step(x, xs[: t + 1, :, :1].mean(0)) for t, x in enumerate(xs)]
+        losses.append(sum(step.loss.item() for step in steps))
+
+    assert sum(losses[-10:]) < 0.3 * sum(losses[:10])
+    assert learner.step(xs[0]).loss is None
