@@ -4,3 +4,4 @@
 #include <lacewing/backend.h>
 #include <lacewing/info.h>
 #include <lacewing/product.h>
+#include <lacewing/tensor.h>

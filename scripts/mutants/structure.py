@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .record import Mutant
 
-SORT = "src/structure/term_sort.h"
+SORT = "src/structure/radix_sort.h"
 BUILDER = "src/structure/plan_builder.cpp"
 
 STRUCTURE_MUTANTS = (

@@ -16,27 +16,13 @@
 
 #include "kernels/terms.h"
 #include "structure/plan_builder.h"
+#include "structure/support.h"
 #include "structure/term_sort.h"
 
 namespace lacewing::structure {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
-
-int executor_threads = 1;
-
-/// Chunks in reverse order, which no result may depend on.
-CpuExecutor executor_of(int threads) {
-  executor_threads = threads;
-  return {[](std::int64_t begin, std::int64_t end, std::int64_t grain, CpuExecutor::Chunk chunk, void* context) {
-            const std::int64_t most = std::max<std::int64_t>((end - begin) / std::max<std::int64_t>(grain, 1), 1);
-            const std::int64_t chunks = std::min<std::int64_t>(most, executor_threads);
-            for (std::int64_t i = chunks - 1; i >= 0; --i) {
-              chunk(context, begin + (end - begin) * i / chunks, begin + (end - begin) * (i + 1) / chunks);
-            }
-          },
-          [] { return executor_threads; }};
-}
 
 std::mt19937_64& generator() {
   static std::mt19937_64 engine(7);
