@@ -203,6 +203,12 @@ void answer(Call& call) {
     return;
   }
   const std::string name = call.schema().name();
+  for (const char* option : {"sparse", "sparse_grad"}) {
+    // Gradients as torch's own sparse tensors do not find the way back to the values.
+    if (call.has(option) && call.arg(option).isBool()) {
+      call.args[static_cast<std::size_t>(call.find(option))] = false;
+    }
+  }
   call.give(call.call_with([&](const at::Tensor& t) { return densified_for(name, t); }));
 }
 
