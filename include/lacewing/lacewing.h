@@ -6,3 +6,4 @@
 #include <lacewing/etp.h>
 #include <lacewing/info.h>
 #include <lacewing/product.h>
+#include <lacewing/tensor.h>

@@ -3,6 +3,7 @@
 from . import conv, etp, product
 from ._library import ops
 from .backend import backend, cpu_isa, get_backend, set_backend
+from .densify import densify_policy, record_densified, set_densify_policy
 from .info import (
     SparseProductInfo,
     SparseScaleInfo,
@@ -14,6 +15,7 @@ from .info import (
 from .product import *  # noqa: F403
 from .raw import indexed_scale_segment
 from .scale import SparseScale, sparse_scale
+from .tensor import SparseTensor, from_additive, is_sparse_tensor, sparse_coo_tensor, to_sparse, undefined
 
 __version__ = "0.1.0"
 
@@ -21,18 +23,27 @@ __all__ = [
     "SparseProductInfo",
     "SparseScale",
     "SparseScaleInfo",
+    "SparseTensor",
     "backend",
     "conv",
     "cpu_isa",
+    "densify_policy",
     "derive_backward",
     "etp",
+    "from_additive",
     "get_backend",
     "indexed_scale_segment",
+    "is_sparse_tensor",
     "ops",
+    "record_densified",
     "set_backend",
+    "set_densify_policy",
+    "sparse_coo_tensor",
     "sparse_product_info",
     "sparse_product_infos",
     "sparse_scale",
     "sparse_scale_infos",
+    "to_sparse",
+    "undefined",
 ]
 __all__ += product.__all__

@@ -26,3 +26,6 @@ def _load() -> None:
 _load()
 
 ops = torch.ops.lacewing
+
+if ops.key_refusal():
+    raise ImportError(ops.key_refusal())

@@ -67,6 +67,9 @@ UNITS = {
     "structure": Unit("structure/plan_builder.cpp"),
 }
 
+# What the tests of a suite also need, and no mutant changes.
+COMPANIONS = {"kernels": (), "structure": (Unit("structure/index_set.cpp"),)}
+
 
 def suite_of(backend: str) -> str:
     """The folder of tests/cpp that tests a backend."""
@@ -94,7 +97,9 @@ class NativeBuild:
         for backend in self.backends:
             unit = UNITS[backend]
             self._compile(unit, folder / unit.object, "-O1")
-        for suite in ("kernels", "structure"):
+        for suite, companions in COMPANIONS.items():
+            for unit in companions:
+                self._compile(unit, folder / unit.object, "-O1")
             for source in self._tests(suite):
                 self._run_compiler(source, folder / f"{suite}_{source.stem}.o", "-O1", ())
         return folder
@@ -130,6 +135,7 @@ class NativeBuild:
 
     def _test(self, suite: str, replaced: dict[str, Path]) -> TestRun:
         units = [UNITS[backend] for backend in self.backends if suite_of(backend) == suite]
+        units += COMPANIONS[suite]
         objects = [self.base / f"{suite}_{source.stem}.o" for source in self._tests(suite)]
         objects += [replaced.get(unit.object, self.base / unit.object) for unit in units]
         program = WORK / f"test_{suite}"

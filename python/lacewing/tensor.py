@@ -1,0 +1,260 @@
+"""Sparse tensors: a thin shell around the C++ ones, which are torch tensors themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from ._library import ops
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_KEY: Final = "DeferredInit"
+_KINDS: Final = ("scalar", "undefined", "array")
+
+
+def _not_compiled(function: _F) -> _F:
+    """torch.compile breaks its graph here: the tensors inside are not its own."""
+    disabled: _F = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+    return disabled
+
+
+class Undefined:
+    """The fill of tensors whose elements without an entry are nothing, such as missing edges of a graph."""
+
+    def __repr__(self) -> str:
+        return "lacewing.undefined"
+
+
+undefined: Final = Undefined()
+
+
+class SparseTensor(Tensor):
+    """A sparse tensor. Made by ``sparse_coo_tensor`` and ``to_sparse``; every torch function takes it.
+
+    Functions and methods of torch run on the C++ tensor inside, and their sparse results come back as SparseTensors.
+    """
+
+    _inner: Tensor
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> SparseTensor:
+        """Wraps a sparse tensor of the C++ library."""
+        shell: SparseTensor = Tensor._make_wrapper_subclass(
+            cls, inner.shape, dtype=inner.dtype, device=inner.device, requires_grad=False
+        )
+        shell._inner = inner
+        return shell
+
+    @classmethod
+    @_not_compiled
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Runs a torch function on the tensors inside."""
+        args, kwargs = tree_map_only(SparseTensor, lambda s: s._inner, (args, kwargs or {}))
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **kwargs)
+        return tree_map_only(Tensor, _wrapped, result)
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Never reached by way of torch's functions."""
+        raise RuntimeError(f"[lacewing.SparseTensor] {func} was called on the shell of a sparse tensor")
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        shape = tuple(self._inner.shape)
+        return (
+            f"<SparseTensor coo: shape={shape}, nse={self.nse}, dtype={self._inner.dtype}, "
+            f"device={self._inner.device}, fill={self._fill_text()}>"
+        )
+
+    def _fill_text(self) -> str:
+        kind = self.fill_kind
+        if kind != "scalar":
+            return kind
+        fill = ops.tensor_fill(self._inner)
+        return (
+            "scalar"
+            if fill.device.type != "cpu"
+            else f"{fill.item():g}"
+            if fill.is_floating_point()
+            else str(fill.item())
+        )
+
+    @property
+    def nse(self) -> int:
+        """The number of entries."""
+        count: int = ops.tensor_nse(self._inner)
+        return count
+
+    @property
+    def fill_kind(self) -> str:
+        """``"scalar"``, ``"undefined"`` or ``"array"``."""
+        return _KINDS[ops.tensor_fill_kind(self._inner)]
+
+    @property
+    def fill_value(self) -> Tensor | Undefined:
+        """What an element without an entry is."""
+        fill: Tensor | None = ops.tensor_fill(self._inner)
+        return undefined if fill is None else fill
+
+    def indices(self) -> Tensor:
+        """(sparse dims, nse)."""
+        result: Tensor = ops.tensor_indices(self._inner)
+        return result
+
+    def values(self) -> Tensor:
+        """(nse, *dense shape): the tensor that gradients reach and optimizers take."""
+        result: Tensor = ops.tensor_values(self._inner)
+        return result
+
+    def to_dense(self, fill: object = None, **_: object) -> Tensor:  # type: ignore[override]
+        """The strided tensor; ``fill`` stands for an undefined fill."""
+        given = None if fill is None else torch.as_tensor(fill, dtype=self._inner.dtype, device=self._inner.device)
+        result: Tensor = ops.tensor_to_dense(self._inner, given)
+        return result
+
+    def coalesce(self) -> SparseTensor:
+        """Entries sorted by index, duplicates added."""
+        return SparseTensor(ops.tensor_coalesce(self._inner))
+
+    def is_coalesced(self) -> bool:
+        """Whether entries are sorted and distinct."""
+        result: bool = ops.tensor_is_coalesced(self._inner)
+        return result
+
+    def prune(self) -> SparseTensor:
+        """Without the entries that equal the fill."""
+        return SparseTensor(ops.tensor_prune(self._inner))
+
+    def with_fill(self, fill_value: object) -> SparseTensor:
+        """The same entries with another fill."""
+        return SparseTensor(ops.tensor_with_fill(self._inner, *_fill_arguments("with_fill", fill_value, self.values())))
+
+    def additive(self) -> tuple[Tensor, SparseTensor]:
+        """``(a, s)`` with ``self == a + s``, where s has the fill 0."""
+        additive, sparse = ops.tensor_to_additive(self._inner)
+        return additive, SparseTensor(sparse)
+
+    def backward(self, *args: object, **kwargs: object) -> None:
+        """Refused: gradients live on the components."""
+        raise RuntimeError(
+            "[lacewing.SparseTensor] backward() needs a strided tensor: reduce the sparse tensor first, or call "
+            "backward() on its values()"
+        )
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Writes elements given by one integer, index tensor or mask for each sparse dim."""
+        index = index if isinstance(index, tuple) else (index,)
+        if any(not isinstance(i, (int, Tensor)) for i in index):
+            raise NotImplementedError(
+                "[lacewing.SparseTensor] assignment takes an integer, an index tensor or a mask for each sparse dim"
+            )
+        device, dtype = self._inner.device, self._inner.dtype
+        wanted: list[Tensor | None] = [torch.as_tensor(i, device=device) for i in index]
+        self._inner.index_put_(wanted, torch.as_tensor(value, dtype=dtype, device=device))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
+        values = self.values()
+        fill = ops.tensor_fill(self._inner)
+        copy = _rebuild(
+            self.indices().clone(),
+            values.detach().clone().requires_grad_(values.requires_grad),
+            tuple(self._inner.shape),
+            ops.tensor_fill_kind(self._inner),
+            None if fill is None else fill.detach().clone().requires_grad_(fill.requires_grad),
+        )
+        memo[id(self)] = copy
+        return copy
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        fill = ops.tensor_fill(self._inner)
+        parts = (self.indices(), self.values(), tuple(self._inner.shape), ops.tensor_fill_kind(self._inner), fill)
+        return _rebuild, parts
+
+
+def _wrapped(tensor: Tensor) -> Tensor:
+    return SparseTensor(tensor) if _is_inner(tensor) else tensor
+
+
+def _is_inner(tensor: Tensor) -> bool:
+    """By its dispatch key: no op is called, which a tensor inside torch.func might not have."""
+    return not isinstance(tensor, SparseTensor) and _KEY in str(torch._C._dispatch_keys(tensor))
+
+
+def _rebuild(indices: Tensor, values: Tensor, size: Sequence[int], kind: int, fill: Tensor | None) -> SparseTensor:
+    return SparseTensor(ops.make_sparse_tensor(indices, values, list(size), kind, fill))
+
+
+def _fill_arguments(op: str, fill_value: object, values: Tensor) -> tuple[int, Tensor | None]:
+    """The kind of a fill and its tensor, for values of such dtype, device and dense shape."""
+    if fill_value is None:
+        return 0, None
+    if isinstance(fill_value, Undefined) or (isinstance(fill_value, (list, tuple)) and len(fill_value) == 0):
+        return 1, None
+    if isinstance(fill_value, Tensor):
+        return (0 if fill_value.dim() == 0 else 2), fill_value
+    if isinstance(fill_value, (bool, int, float, complex)):
+        number = torch.tensor(fill_value)
+        if not torch.can_cast(number.dtype, values.dtype):
+            raise TypeError(
+                f"[lacewing.{op}] a {type(fill_value).__name__} as fill cannot be cast to the values' {values.dtype}"
+            )
+        return 0, torch.tensor(fill_value, dtype=values.dtype, device=values.device)
+    return 2, torch.as_tensor(fill_value, dtype=values.dtype, device=values.device)
+
+
+def is_sparse_tensor(tensor: object) -> bool:
+    """Whether it is a sparse tensor of this library."""
+    return isinstance(tensor, SparseTensor) or (isinstance(tensor, Tensor) and _is_inner(tensor))
+
+
+@_not_compiled
+def sparse_coo_tensor(
+    indices: object,
+    values: object,
+    size: Sequence[int] | None = None,
+    fill_value: object = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    requires_grad: bool = False,
+) -> SparseTensor:
+    """The sparse tensor with ``values[t]`` at ``indices[:, t]`` and the fill elsewhere.
+
+    indices (sparse dims, nse), integers; values (nse, *dense shape); duplicates add. Without ``size`` the sparse sizes
+    are one more than the largest index. ``fill_value``: a number (0 by default), ``lacewing.undefined`` or ``[]``, or
+    an array of the dense shape. Differentiable in values and fill, where they are tensors that require gradients.
+    """
+    empty = not isinstance(values, Tensor) and isinstance(values, Sequence) and len(values) == 0
+    if empty and isinstance(fill_value, Tensor):
+        dtype = fill_value.dtype if dtype is None else dtype
+        device = fill_value.device if device is None else device
+    entries = torch.as_tensor(values, dtype=dtype, device=device)
+    places = torch.as_tensor(indices, device=entries.device)
+    if places.numel() == 0 and not isinstance(indices, Tensor):
+        places = places.to(torch.int64)
+    if requires_grad:
+        entries = entries.detach().requires_grad_()
+    kind, fill = _fill_arguments("sparse_coo_tensor", fill_value, entries)
+    return SparseTensor(ops.make_sparse_tensor(places, entries, None if size is None else list(size), kind, fill))
+
+
+@_not_compiled
+def to_sparse(dense: Tensor, sparse_dims: int | None = None, fill_value: object = None) -> SparseTensor:
+    """The elements of a strided tensor that differ from the fill.
+
+    The leading ``sparse_dims`` dims are sparse, all by default. Differentiable for the elements that become entries.
+    """
+    kind, fill = _fill_arguments("to_sparse", fill_value, dense)
+    return SparseTensor(ops.tensor_from_dense(dense, sparse_dims, kind, fill))
+
+
+def from_additive(additive: Tensor, sparse: SparseTensor) -> SparseTensor:
+    """``additive + sparse`` as one sparse tensor, whose fill is ``additive``; sparse must have the fill 0."""
+    return SparseTensor(ops.tensor_from_additive(additive, sparse._inner))

@@ -1,0 +1,148 @@
+#include "tensor/align.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+namespace lacewing::tensor {
+namespace {
+
+/// positions[into[k]], -1 where into[k] is.
+at::Tensor moved(const at::Tensor& positions, const at::Tensor& into) {
+  const auto nowhere = at::full({1}, -1, positions.options());
+  return at::cat({positions, nowhere}).index_select(0, at::where(into < 0, positions.numel(), into));
+}
+
+}  // namespace
+
+Components dense_to_sparse_dims(const Components& c, std::int64_t count) {
+  if (count == 0) {
+    return c;
+  }
+  const Dims moved = c.dense_shape().slice(0, static_cast<std::size_t>(count)).vec();
+  const std::int64_t block = product_of(moved);
+  const std::int64_t nse = c.pattern->nse();
+  const auto inner = unravel_keys(at::arange(block, c.pattern->indices().options()), moved);
+  const auto outer = c.pattern->indices();
+  const auto indices =
+      at::cat({outer.unsqueeze(2).expand({outer.size(0), nse, block}).reshape({outer.size(0), nse * block}),
+               inner.unsqueeze(1).expand({count, nse, block}).reshape({count, nse * block})});
+  Dims sizes = c.pattern->sizes();
+  sizes.insert(sizes.end(), moved.begin(), moved.end());
+  Dims value_shape{nse * block};
+  const auto rest = c.dense_shape().slice(static_cast<std::size_t>(count));
+  value_shape.insert(value_shape.end(), rest.begin(), rest.end());
+  return {Pattern::make(indices, std::move(sizes), c.pattern->known_coalesced()), c.values.reshape(value_shape),
+          c.fill};
+}
+
+Components expand_sparse(const Components& c, at::IntArrayRef sparse_sizes) {
+  if (at::IntArrayRef(c.pattern->sizes()) == sparse_sizes) {
+    return c;
+  }
+  const auto missing = static_cast<std::int64_t>(sparse_sizes.size()) - c.sparse_dim();
+  Dims repeated_dims, repeated_sizes;
+  for (std::size_t d = 0; d < sparse_sizes.size(); ++d) {
+    const std::int64_t own = static_cast<std::int64_t>(d) - missing;
+    if (own < 0 || c.pattern->sizes()[static_cast<std::size_t>(own)] != sparse_sizes[d]) {
+      repeated_dims.push_back(static_cast<std::int64_t>(d));
+      repeated_sizes.push_back(sparse_sizes[d]);
+    }
+  }
+  const std::int64_t copies = product_of(repeated_sizes);
+  const std::int64_t nse = c.pattern->nse();
+  const auto copy = unravel_keys(at::arange(copies, c.pattern->indices().options()), repeated_sizes);
+  // Copies outermost: where only leading dims repeat, the entries stay sorted.
+  std::vector<at::Tensor> rows;
+  std::size_t next = 0;
+  for (std::size_t d = 0; d < sparse_sizes.size(); ++d) {
+    if (next < repeated_dims.size() && repeated_dims[next] == static_cast<std::int64_t>(d)) {
+      rows.push_back(copy.select(0, static_cast<std::int64_t>(next++)).unsqueeze(1).expand({copies, nse}).reshape(-1));
+    } else {
+      const std::int64_t own = static_cast<std::int64_t>(d) - missing;
+      rows.push_back(c.pattern->indices().select(0, own).unsqueeze(0).expand({copies, nse}).reshape(-1));
+    }
+  }
+  Dims repeats(static_cast<std::size_t>(c.values.dim()), 1);
+  repeats[0] = copies;
+  const auto indices = index_rows(rows, nse * copies, c.pattern->indices());
+  return {Pattern::make(indices, sparse_sizes.vec()), c.values.repeat(repeats), c.fill};
+}
+
+std::optional<std::vector<Components>> same_shape(const std::vector<Components>& operands, at::IntArrayRef out_shape,
+                                                  std::int64_t dense_dims) {
+  const auto sparse_sizes = out_shape.slice(0, out_shape.size() - static_cast<std::size_t>(dense_dims));
+  std::vector<Components> result;
+  for (const Components& given : operands) {
+    const std::int64_t extra = given.dense_dim() - dense_dims;
+    if (extra > 0 && given.fill.kind == FillKind::array) {
+      return std::nullopt;
+    }
+    result.push_back(expand_sparse(coalesced(dense_to_sparse_dims(given, extra)), sparse_sizes));
+  }
+  return result;
+}
+
+at::Tensor pick_rows(const Components& c, const at::Tensor& positions) {
+  Dims one = c.values.sizes().vec();
+  one[0] = 1;
+  const auto row = fill_row(c).expand(one);
+  const auto place = at::where(positions < 0, c.pattern->nse(), positions);
+  return at::cat({c.values, row}).index_select(0, place);
+}
+
+Aligned align(const std::vector<Components>& operands, Join join) {
+  std::vector<Components> all;
+  for (const Components& c : operands) {
+    all.push_back(coalesced(c));
+  }
+  const auto first = all.front().pattern;
+  const bool same = std::all_of(all.begin(), all.end(), [&](const Components& c) {
+    return c.pattern == first || c.pattern->keys().is_same(first->keys());
+  });
+  Aligned result;
+  if (same) {
+    result.pattern = first;
+    for (const Components& c : all) {
+      result.values.push_back(c.values);
+    }
+    return result;
+  }
+  // Operands without a fill decide the index set by themselves; those with one follow.
+  const bool undefined = std::any_of(all.begin(), all.end(), [](const Components& c) { return !c.has_fill(); });
+  const bool intersect = undefined || join == Join::both;
+  const auto leads = [&](const Components& c) { return join == Join::both || !undefined || !c.has_fill(); };
+  at::Tensor keys;
+  std::vector<at::Tensor> positions(all.size());
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    if (!leads(all[k])) {
+      continue;
+    }
+    const at::Tensor& own = all[k].pattern->keys();
+    if (!keys.defined()) {
+      keys = own;
+      positions[k] = at::arange(own.numel(), own.options());
+      continue;
+    }
+    const Merged merged = intersect ? intersection_of(keys, own) : union_of(keys, own);
+    for (std::size_t before = 0; before < k; ++before) {
+      if (positions[before].defined()) {
+        positions[before] = moved(positions[before], merged.in_a);
+      }
+    }
+    positions[k] = merged.in_b;
+    keys = merged.keys;
+  }
+  result.pattern = Pattern::of_keys(keys.contiguous(), first->sizes());
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    const Components& c = all[k];
+    if (!leads(c)) {
+      positions[k] = find_keys(c.pattern->keys(), keys);
+    }
+    const bool everywhere = (intersect && leads(c)) || (!intersect && keys.numel() == c.pattern->nse());
+    result.values.push_back(everywhere ? c.values.index_select(0, positions[k]) : pick_rows(c, positions[k]));
+  }
+  return result;
+}
+
+}  // namespace lacewing::tensor

@@ -1,0 +1,37 @@
+// Bringing sparse tensors to one shape, one split into sparse and dense dims, and one index set.
+#pragma once
+
+#include <vector>
+
+#include "tensor/sparse_impl.h"
+
+namespace lacewing::tensor {
+
+/// The first `count` dense dims become sparse. Not for an array fill.
+Components dense_to_sparse_dims(const Components& c, std::int64_t count);
+
+/// All sparse dims of the pattern over the given sizes (aligned at the right, sizes of 1 and missing dims repeat).
+Components expand_sparse(const Components& c, at::IntArrayRef sparse_sizes);
+
+/// Operands with the same pattern. `fills` says for each whether it has one.
+struct Aligned {
+  PatternPtr pattern;
+  std::vector<at::Tensor> values;  ///< (nse of the pattern, *dense), one for each operand
+};
+
+enum class Join {
+  all,   ///< every index of an operand with a fill; of those without, the indices that all of them have
+  both,  ///< the indices that all operands have
+};
+
+/// Operands over one shape (`sparse_sizes`) and one number of dense dims, or nothing where an array fill is in the way.
+std::optional<std::vector<Components>> same_shape(const std::vector<Components>& operands, at::IntArrayRef out_shape,
+                                                  std::int64_t dense_dims);
+
+/// Same-shape operands on one index set, their fills where they have no entry.
+Aligned align(const std::vector<Components>& operands, Join join);
+
+/// Rows of the values by position; the fill where it is -1.
+at::Tensor pick_rows(const Components& c, const at::Tensor& positions);
+
+}  // namespace lacewing::tensor

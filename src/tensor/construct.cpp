@@ -1,0 +1,331 @@
+// Making sparse tensors and taking them apart: the public functions, their registered ops, and the rules of the torch
+// ops that do the same.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <lacewing/dispatch/torch.h>
+#include <lacewing/tensor.h>
+
+#include "structure/index_set.h"
+#include "tensor/call.h"
+#include "tensor/sparse_impl.h"
+
+namespace lacewing {
+
+using tensor::components;
+using tensor::Components;
+using tensor::Dims;
+using tensor::Pattern;
+
+namespace {
+
+std::string shape_of(const Dims& shape) { return shape_text(at::IntArrayRef(shape)); }
+
+const Components& checked(const char* op, const at::Tensor& sparse) {
+  TORCH_CHECK(tensor::is_sparse(sparse), "[lacewing.", op,
+              "] the tensor must be a sparse tensor, not a strided one of ",
+              sparse.defined() ? "shape " + shape_text(sparse.sizes()) : "no shape");
+  return components(sparse);
+}
+
+at::Tensor checked_indices(const char* op, const at::Tensor& indices, const at::Tensor& values) {
+  TORCH_CHECK(at::isIntegralType(indices.scalar_type(), /*includeBool=*/false), "[lacewing.", op,
+              "] indices must be integers, not ", indices.scalar_type());
+  TORCH_CHECK(indices.dim() == 2, "[lacewing.", op, "] indices must have shape (sparse dims, nse), not ",
+              shape_text(indices.sizes()));
+  TORCH_CHECK(values.dim() >= 1, "[lacewing.", op, "] values must have shape (nse, *dense shape), not ",
+              shape_text(values.sizes()));
+  TORCH_CHECK(indices.size(1) == values.size(0), "[lacewing.", op, "] indices of shape ", shape_text(indices.sizes()),
+              " name ", indices.size(1), " entries, but values of shape ", shape_text(values.sizes()), " have ",
+              values.size(0));
+  TORCH_CHECK(indices.device() == values.device(), "[lacewing.", op, "] indices are on ", indices.device(),
+              ", but values are on ", values.device());
+  return indices.to(at::kLong);
+}
+
+Dims sizes_from(const at::Tensor& indices) {
+  Dims sizes(static_cast<std::size_t>(indices.size(0)), 0);
+  if (indices.size(1) > 0) {
+    const at::Tensor largest = std::get<0>(indices.max(1)).add(1).clamp_min(0).cpu();
+    const std::int64_t* const data = largest.const_data_ptr<std::int64_t>();
+    std::copy(data, data + sizes.size(), sizes.begin());
+  }
+  return sizes;
+}
+
+/// The first entry outside the sizes, or nse.
+std::int64_t first_outside(const at::Tensor& indices, const Dims& sizes) {
+  const std::int64_t nse = indices.size(1);
+  if (indices.is_cpu()) {
+    return structure::first_outside({indices.const_data_ptr<std::int64_t>(), nse, indices.stride(0), indices.stride(1)},
+                                    sizes, torch_executor());
+  }
+  const auto limit = at::tensor(at::IntArrayRef(sizes), indices.options()).unsqueeze(1);
+  const auto outside = at::logical_or(indices < 0, indices >= limit).any(0);
+  const auto places = at::where(outside, at::arange(nse, indices.options()), nse);
+  return nse == 0 ? 0 : places.min().item<std::int64_t>();
+}
+
+void check_range(const char* op, const at::Tensor& indices, const Dims& sizes, const Dims& shape) {
+  const std::int64_t entry = first_outside(indices, sizes);
+  if (entry < indices.size(1)) {
+    for (std::int64_t d = 0; d < indices.size(0); ++d) {
+      const auto index = indices.select(0, d).select(0, entry).item<std::int64_t>();
+      TORCH_CHECK(index >= 0 && index < sizes[static_cast<std::size_t>(d)], "[lacewing.", op, "] indices[", d, ", ",
+                  entry, "] = ", index, " is out of range for size ", shape_of(shape), ": dim ", d, " has ",
+                  sizes[static_cast<std::size_t>(d)], " entries");
+    }
+  }
+}
+
+void check_numel(const char* op, const Dims& sparse_sizes, const Dims& shape) {
+  std::int64_t product = 0;
+  TORCH_CHECK(structure::checked_product(sparse_sizes, product) && structure::checked_product(shape, product),
+              "[lacewing.", op, "] size ", shape_of(shape), " has more elements than int64 can count");
+}
+
+/// The fill beside such values, checked: its value is defined unless the kind is undefined.
+Fill checked_fill(const char* op, const Fill& fill, const at::Tensor& values) {
+  if (fill.kind == FillKind::undefined) {
+    return Fill::undefined();
+  }
+  if (!fill.value.defined()) {
+    return {FillKind::scalar, at::zeros({}, values.options().requires_grad(false))};
+  }
+  TORCH_CHECK(!tensor::is_sparse(fill.value), "[lacewing.", op, "] the fill must be a strided tensor");
+  if (fill.value.unsafeGetTensorImpl()->is_wrapped_number()) {
+    TORCH_CHECK_TYPE(at::canCast(fill.value.scalar_type(), values.scalar_type()), "[lacewing.", op, "] a fill of type ",
+                     fill.value.scalar_type(), " cannot be cast to the values' ", values.scalar_type());
+    return {FillKind::scalar, fill.value.to(values.options().requires_grad(false))};
+  }
+  TORCH_CHECK_TYPE(fill.value.scalar_type() == values.scalar_type() && fill.value.device() == values.device(),
+                   "[lacewing.", op, "] the fill is ", fill.value.scalar_type(), " on ", fill.value.device(),
+                   ", but values are ", values.scalar_type(), " on ", values.device());
+  if (fill.kind == FillKind::scalar) {
+    TORCH_CHECK(fill.value.dim() == 0, "[lacewing.", op, "] a scalar fill must have no dims, not shape ",
+                shape_text(fill.value.sizes()));
+    return fill;
+  }
+  TORCH_CHECK(fill.value.sizes() == values.sizes().slice(1), "[lacewing.", op,
+              "] an array fill must have the dense shape ", shape_text(values.sizes().slice(1)), ", not ",
+              shape_text(fill.value.sizes()));
+  return fill.value.dim() == 0 ? Fill{FillKind::scalar, fill.value} : fill;
+}
+
+/// Where a block differs from the fill: (blocks,), over blocks (blocks, *dense).
+at::Tensor differs(const at::Tensor& blocks, const Fill& fill) {
+  at::Tensor different;
+  if (fill.kind == FillKind::undefined) {
+    different = blocks != 0;
+  } else {
+    const at::Tensor& value = fill.value;
+    different = at::logical_and(blocks != value, at::logical_not(at::logical_and(blocks != blocks, value != value)));
+  }
+  return blocks.dim() == 1 ? different
+                           : different.reshape({blocks.size(0), tensor::product_of(blocks.sizes().slice(1))}).any(1);
+}
+
+}  // namespace
+
+Fill Fill::of(at::Tensor value) { return {value.dim() == 0 ? FillKind::scalar : FillKind::array, std::move(value)}; }
+
+Fill Fill::of(const at::Scalar& value) {
+  at::Tensor number = at::scalar_tensor(value, at::dtype(value.type()));
+  number.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return {FillKind::scalar, std::move(number)};
+}
+
+at::Tensor sparse_coo_tensor(const at::Tensor& indices, const at::Tensor& values, at::OptionalIntArrayRef size,
+                             const Fill& fill) {
+  const char* const op = "sparse_coo_tensor";
+  TORCH_CHECK(!tensor::is_sparse(indices) && !tensor::is_sparse(values), "[lacewing.", op,
+              "] indices and values must be strided tensors");
+  tensor::refuse_functorch("indices", indices);
+  tensor::refuse_functorch("values", values);
+  const at::Tensor index = checked_indices(op, indices, values);
+  Dims shape;
+  Dims sparse_sizes;
+  const auto dense_shape = values.sizes().slice(1);
+  if (size) {
+    shape = size->vec();
+    TORCH_CHECK(static_cast<std::int64_t>(shape.size()) == index.size(0) + values.dim() - 1, "[lacewing.", op,
+                "] size ", shape_of(shape), " must have the ", index.size(0), " sparse dims of indices and the ",
+                values.dim() - 1, " dense dims of values");
+    for (const std::int64_t s : shape) {
+      TORCH_CHECK(s >= 0, "[lacewing.", op, "] size ", shape_of(shape), " has a negative entry");
+    }
+    sparse_sizes.assign(shape.begin(), shape.begin() + index.size(0));
+    TORCH_CHECK(std::equal(dense_shape.begin(), dense_shape.end(), shape.begin() + index.size(0)), "[lacewing.", op,
+                "] size ", shape_of(shape), " must end with the dense shape of values, ", shape_text(dense_shape));
+  } else {
+    sparse_sizes = sizes_from(index);
+    shape = sparse_sizes;
+    shape.insert(shape.end(), dense_shape.begin(), dense_shape.end());
+  }
+  check_numel(op, sparse_sizes, shape);
+  check_range(op, index, sparse_sizes, shape);
+  Fill whole = checked_fill(op, fill, values);
+  return tensor::make_tensor({Pattern::make(index, std::move(sparse_sizes)), values, std::move(whole)});
+}
+
+at::Tensor to_sparse(const at::Tensor& dense, std::optional<std::int64_t> sparse_dims, const Fill& given) {
+  const char* const op = "to_sparse";
+  TORCH_CHECK(!tensor::is_sparse(dense), "[lacewing.", op, "] the tensor is sparse already");
+  tensor::refuse_functorch("elements", dense);
+  const std::int64_t count = sparse_dims.value_or(dense.dim());
+  TORCH_CHECK(count >= 0 && count <= dense.dim(), "[lacewing.", op, "] sparse_dims must lie between 0 and ",
+              dense.dim(), ", not ", count);
+  const Dims sparse_sizes = dense.sizes().slice(0, static_cast<std::size_t>(count)).vec();
+  Dims rows{tensor::product_of(sparse_sizes)};
+  for (const std::int64_t size : dense.sizes().slice(static_cast<std::size_t>(count))) {
+    rows.push_back(size);
+  }
+  const at::Tensor blocks = dense.reshape(rows);
+  const Fill fill = checked_fill(op, given, blocks);
+  const at::Tensor keys = at::nonzero(differs(blocks.detach(), fill)).squeeze(1);
+  return tensor::make_tensor({Pattern::of_keys(keys, sparse_sizes), blocks.index_select(0, keys), fill});
+}
+
+at::Tensor to_dense(const at::Tensor& sparse, const std::optional<at::Tensor>& fill) {
+  Components c = checked("to_dense", sparse);
+  if (fill) {
+    TORCH_CHECK(!c.has_fill(), "[lacewing.to_dense] fill= stands for an undefined fill, but this tensor has one");
+    c.fill = checked_fill("to_dense", Fill::of(fill->to(c.values.options().requires_grad(false))), c.values);
+  }
+  return tensor::densified(c);
+}
+
+bool is_sparse_tensor(const at::Tensor& t) { return tensor::is_sparse(t); }
+const at::Tensor& indices(const at::Tensor& t) { return checked("indices", t).pattern->indices(); }
+const at::Tensor& values(const at::Tensor& t) { return checked("values", t).values; }
+const Fill& fill_value(const at::Tensor& t) { return checked("fill_value", t).fill; }
+std::int64_t nse(const at::Tensor& t) { return checked("nse", t).pattern->nse(); }
+std::int64_t sparse_dim(const at::Tensor& t) { return checked("sparse_dim", t).sparse_dim(); }
+std::int64_t dense_dim(const at::Tensor& t) { return checked("dense_dim", t).dense_dim(); }
+
+at::Tensor coalesce(const at::Tensor& t) {
+  const Components& c = checked("coalesce", t);
+  return c.pattern->coalescing().pattern ? tensor::make_tensor(tensor::coalesced(c)) : t;
+}
+
+bool is_coalesced(const at::Tensor& t) { return !checked("is_coalesced", t).pattern->coalescing().pattern; }
+
+at::Tensor prune(const at::Tensor& t) {
+  const Components c = tensor::coalesced(checked("prune", t));
+  if (!c.has_fill()) {
+    return t;
+  }
+  const at::Tensor kept = at::nonzero(differs(c.values.detach(), {c.fill.kind, c.fill.value.detach()})).squeeze(1);
+  return tensor::make_tensor({Pattern::of_keys(c.pattern->keys().index_select(0, kept), c.pattern->sizes()),
+                              c.values.index_select(0, kept), c.fill});
+}
+
+at::Tensor with_fill(const at::Tensor& t, const Fill& fill) {
+  const Components& c = checked("with_fill", t);
+  return tensor::make_tensor({c.pattern, c.values, checked_fill("with_fill", fill, c.values)});
+}
+
+std::pair<at::Tensor, at::Tensor> to_additive(const at::Tensor& t) {
+  const Components c = tensor::coalesced(checked("to_additive", t));
+  TORCH_CHECK(c.has_fill(), "[lacewing.to_additive] the fill is undefined: give one by with_fill(...)");
+  return {c.fill.value,
+          tensor::make_tensor({c.pattern, c.values - tensor::fill_row(c), checked_fill("", {}, c.values)})};
+}
+
+at::Tensor from_additive(const at::Tensor& additive, const at::Tensor& t) {
+  const Components c = tensor::coalesced(checked("from_additive", t));
+  TORCH_CHECK(tensor::zero_fill(c), "[lacewing.from_additive] the sparse part must have the fill 0");
+  return tensor::make_tensor(
+      {c.pattern, c.values + additive.unsqueeze(0), checked_fill("from_additive", Fill::of(additive), c.values)});
+}
+
+namespace tensor {
+namespace {
+
+using OptionalTensor = std::optional<at::Tensor>;
+
+Fill fill_of(std::int64_t kind, const OptionalTensor& value) {
+  TORCH_CHECK(kind >= 0 && kind <= 2, "[lacewing.SparseTensor] there is no kind of fill ", kind);
+  return {static_cast<FillKind>(kind), value.value_or(at::Tensor())};
+}
+
+at::Tensor make_op(const at::Tensor& indices, const at::Tensor& values, at::OptionalIntArrayRef size, std::int64_t kind,
+                   const OptionalTensor& fill) {
+  return sparse_coo_tensor(indices, values, size, fill_of(kind, fill));
+}
+at::Tensor to_sparse_op(const at::Tensor& dense, std::optional<std::int64_t> sparse_dims, std::int64_t kind,
+                        const OptionalTensor& fill) {
+  return to_sparse(dense, sparse_dims, fill_of(kind, fill));
+}
+at::Tensor with_fill_op(const at::Tensor& t, std::int64_t kind, const OptionalTensor& fill) {
+  return with_fill(t, fill_of(kind, fill));
+}
+at::Tensor indices_op(const at::Tensor& t) { return indices(t); }
+at::Tensor values_op(const at::Tensor& t) { return values(t); }
+std::int64_t fill_kind_op(const at::Tensor& t) { return static_cast<std::int64_t>(fill_value(t).kind); }
+OptionalTensor fill_op(const at::Tensor& t) {
+  const Fill& fill = fill_value(t);
+  return fill.kind == FillKind::undefined ? std::nullopt : OptionalTensor(fill.value);
+}
+std::tuple<at::Tensor, at::Tensor> to_additive_op(const at::Tensor& t) {
+  const auto [additive, sparse] = to_additive(t);
+  return {additive, sparse};
+}
+
+bool give_values(Call& call) { return call.give(call.sparse().values); }
+bool give_indices(Call& call) { return call.give(call.sparse().pattern->indices()); }
+bool give_coalesced(Call& call) { return call.give(coalesce(call.tensor(0))); }
+bool give_is_coalesced(Call& call) { return call.give({c10::IValue(is_coalesced(call.tensor(0)))}); }
+bool give_nse(Call& call) { return call.give({c10::IValue(nse(call.tensor(0)))}); }
+bool give_sparse_dim(Call& call) { return call.give({c10::IValue(sparse_dim(call.tensor(0)))}); }
+bool give_dense_dim(Call& call) { return call.give({c10::IValue(dense_dim(call.tensor(0)))}); }
+bool give_self(Call& call) { return call.give(call.tensor(0)); }
+bool give_dense(Call& call) {
+  const at::Tensor dense = to_dense(call.tensor(0));
+  const c10::IValue& dtype = call.arg("dtype");
+  return call.give(dtype.isNone() ? dense : dense.to(dtype.toScalarType()));
+}
+
+constexpr RuleEntry kRules[] = {
+    {"aten::values", give_values},
+    {"aten::_values", give_values},
+    {"aten::indices", give_indices},
+    {"aten::_indices", give_indices},
+    {"aten::coalesce", give_coalesced},
+    {"aten::_coalesce", give_coalesced},
+    {"aten::is_coalesced", give_is_coalesced},
+    {"aten::_nnz", give_nse},
+    {"aten::sparse_dim", give_sparse_dim},
+    {"aten::dense_dim", give_dense_dim},
+    {"aten::to_dense", give_dense},
+    {"aten::_to_dense", give_dense},
+    {"aten::to_sparse", give_self},
+    {"aten::to_sparse.sparse_dim", give_self},
+};
+
+}  // namespace
+
+std::span<const RuleEntry> access_rules() { return kRules; }
+
+TORCH_LIBRARY_FRAGMENT(lacewing, m) {
+  m.def("make_sparse_tensor(Tensor indices, Tensor values, int[]? size, int fill_kind, Tensor? fill) -> Tensor",
+        make_op);
+  m.def("tensor_from_dense(Tensor dense, int? sparse_dims, int fill_kind, Tensor? fill) -> Tensor", to_sparse_op);
+  m.def("tensor_to_dense(Tensor sparse, Tensor? fill) -> Tensor", to_dense);
+  m.def("tensor_with_fill(Tensor sparse, int fill_kind, Tensor? fill) -> Tensor", with_fill_op);
+  m.def("tensor_indices(Tensor sparse) -> Tensor", indices_op);
+  m.def("tensor_values(Tensor sparse) -> Tensor", values_op);
+  m.def("tensor_fill_kind(Tensor sparse) -> int", fill_kind_op);
+  m.def("tensor_fill(Tensor sparse) -> Tensor?", fill_op);
+  m.def("tensor_nse(Tensor sparse) -> int", nse);
+  m.def("tensor_sparse_dim(Tensor sparse) -> int", sparse_dim);
+  m.def("tensor_coalesce(Tensor sparse) -> Tensor", coalesce);
+  m.def("tensor_is_coalesced(Tensor sparse) -> bool", is_coalesced);
+  m.def("tensor_prune(Tensor sparse) -> Tensor", prune);
+  m.def("tensor_to_additive(Tensor sparse) -> (Tensor, Tensor)", to_additive_op);
+  m.def("tensor_from_additive(Tensor additive, Tensor sparse) -> Tensor", from_additive);
+  m.def("is_sparse_tensor(Tensor tensor) -> bool", is_sparse_tensor);
+}
+
+}  // namespace tensor
+}  // namespace lacewing

@@ -1,0 +1,273 @@
+// The boxed fallback: every op on a sparse tensor comes here, in front of autograd.
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <ATen/ATen.h>
+#include <ATen/WrapDimUtils.h>
+#include <torch/library.h>
+
+#include "tensor/call.h"
+#include "tensor/densify.h"
+
+namespace lacewing::tensor {
+namespace {
+
+/// Composites that write into tensors which they make from their input, or look at its storage: not decomposed.
+const std::unordered_set<std::string>& not_decomposed() {
+  static const std::unordered_set<std::string> names{
+      "aten::_sparse_coo_tensor_unsafe",
+      "aten::cdist",
+      "aten::combinations",
+      "aten::corrcoef",
+      "aten::cov",
+      "aten::cosine_similarity",
+      "aten::dropout",
+      "aten::alpha_dropout",
+      "aten::feature_dropout",
+      "aten::feature_alpha_dropout",
+      "aten::histogramdd",
+      "aten::embedding_renorm",
+      "aten::gradient",
+      "aten::matrix_exp",
+      "aten::matrix_power",
+      "aten::linalg_matrix_power",
+      "aten::nanmean",
+      "aten::nanquantile",
+      "aten::quantile",
+      "aten::pad_sequence",
+      "aten::fft_hfft2",
+      "aten::fft_hfftn",
+      "aten::fft_ihfft2",
+      "aten::fft_ihfftn",
+      "aten::istft",
+      "aten::stft",
+      "aten::linalg_vander",
+      "aten::vander",
+      "aten::linalg_multi_dot",
+      "aten::chain_matmul",
+      "aten::ctc_loss",
+      "aten::to_sparse",
+      "aten::multilabel_margin_loss",
+      "aten::max_pool1d",
+      "aten::scaled_dot_product_attention",
+      "aten::to_mkldnn",
+      "aten::rrelu",
+      "aten::lstm",
+      "aten::gru",
+      "aten::batch_norm",
+      "aten::instance_norm",
+      "aten::diff",
+      "aten::poisson_nll_loss",
+  };
+  return names;
+}
+
+using Table = std::unordered_map<std::string, Rule>;
+
+const Table& table() {
+  static const Table rules = [] {
+    Table all;
+    for (const auto& family : {access_rules(), componentwise_rules(), reduction_rules(), softmax_rules(), shape_rules(),
+                               join_rules(), indexing_rules(), matmul_rules()}) {
+      for (const RuleEntry& entry : family) {
+        TORCH_CHECK(all.emplace(entry.op, entry.rule).second, "[lacewing.SparseTensor] two rules for ", entry.op);
+      }
+    }
+    return all;
+  }();
+  return rules;
+}
+
+bool decomposes(const c10::OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+         !not_decomposed().contains(op.schema().name());
+}
+
+/// The op's own composition of other ops, each of which comes back here.
+bool decompose(Call& call) {
+  torch::jit::Stack stack(call.args.begin(), call.args.end());
+  try {
+    call.op.redispatchBoxed(call.keys.remove(kKey), &stack);
+  } catch (const InPlaceRefusal&) {
+    return Call::decline();
+  }
+  return call.give(std::vector<c10::IValue>(stack.begin(), stack.end()));
+}
+
+template <typename F>
+c10::IValue mapped(const c10::IValue& value, const F& f) {
+  const auto replace = [&](const at::Tensor& t) { return is_sparse(t) ? f(t) : t; };
+  if (value.isTensor()) {
+    return replace(value.toTensor());
+  }
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& t : value.toTensorVector()) {
+      list.push_back(replace(t));
+    }
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor> t : value.toOptionalTensorList()) {
+      list.push_back(t ? std::optional<at::Tensor>(replace(*t)) : t);
+    }
+    return list;
+  }
+  return value;
+}
+
+}  // namespace
+
+Call::Call(const c10::OperatorHandle& handle, c10::DispatchKeySet key_set, torch::jit::Stack* stack)
+    : op(handle), keys(key_set) {
+  const std::size_t count = handle.schema().arguments().size();
+  args.assign(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+}
+
+std::string Call::name() const {
+  const std::string& overload = schema().overload_name();
+  return overload.empty() ? schema().name() : schema().name() + "." + overload;
+}
+
+std::int64_t Call::find(const char* wanted) const {
+  const auto& arguments = schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == wanted) {
+      return static_cast<std::int64_t>(i);
+    }
+  }
+  return -1;
+}
+
+const c10::IValue& Call::arg(const char* wanted) const {
+  const std::int64_t i = find(wanted);
+  TORCH_INTERNAL_ASSERT(i >= 0, name(), " has no argument ", wanted);
+  return args[static_cast<std::size_t>(i)];
+}
+
+void Call::each_tensor(const std::function<void(const at::Tensor&)>& f) const {
+  for (const c10::IValue& value : args) {
+    if (value.isTensor()) {
+      f(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& t : value.toTensorVector()) {
+        f(t);
+      }
+    } else if (value.isOptionalTensorList()) {
+      for (const std::optional<at::Tensor> t : value.toOptionalTensorList()) {
+        if (t) {
+          f(*t);
+        }
+      }
+    }
+  }
+}
+
+std::vector<c10::IValue> Call::call(std::vector<c10::IValue> with) const {
+  torch::jit::Stack stack(std::make_move_iterator(with.begin()), std::make_move_iterator(with.end()));
+  op.callBoxed(stack);
+  return {stack.begin(), stack.end()};
+}
+
+std::vector<c10::IValue> Call::call_with(const std::function<at::Tensor(const at::Tensor&)>& replace) const {
+  std::vector<c10::IValue> with;
+  for (const c10::IValue& value : args) {
+    with.push_back(mapped(value, replace));
+  }
+  return call(std::move(with));
+}
+
+bool Call::give(const at::Tensor& result) { return give(std::vector<c10::IValue>{result}); }
+
+bool Call::give(std::vector<c10::IValue> results) {
+  results_ = std::move(results);
+  return true;
+}
+
+std::int64_t wrap_dim(std::int64_t dim, std::int64_t ndim) { return at::maybe_wrap_dim(dim, ndim); }
+
+void answer(Call& call) {
+  if (call.schema().is_mutable() && mutate(call)) {
+    return;
+  }
+  if (is_pointwise(call.op) && pointwise(call)) {
+    return;
+  }
+  const auto rule = table().find(call.name());
+  if (rule != table().end() && rule->second(call)) {
+    return;
+  }
+  if (decomposes(call.op) && decompose(call)) {
+    return;
+  }
+  const std::string name = call.schema().name();
+  for (const char* option : {"sparse", "sparse_grad"}) {
+    // Gradients as torch's own sparse tensors do not find the way back to the values.
+    if (call.has(option) && call.arg(option).isBool()) {
+      call.args[static_cast<std::size_t>(call.find(option))] = false;
+    }
+  }
+  call.give(call.call_with([&](const at::Tensor& t) { return densified_for(name, t); }));
+}
+
+namespace {
+
+/// Results of a view op that are new tensors: what is written to them would not reach the tensor that they are of.
+void mark_views(const Call& call) {
+  const auto& returns = call.schema().returns();
+  if (call.schema().is_mutable() || returns.empty() || returns[0].alias_info() == nullptr) {
+    return;
+  }
+  const auto mark = [&](const at::Tensor& t) {
+    if (is_sparse(t) && !(call.args[0].isTensor() && t.is_same(call.args[0].toTensor()))) {
+      mark_view(t);
+    }
+  };
+  for (const c10::IValue& result : call.results()) {
+    if (result.isTensor()) {
+      mark(result.toTensor());
+    } else if (result.isTensorList()) {
+      for (const at::Tensor& t : result.toTensorVector()) {
+        mark(t);
+      }
+    }
+  }
+}
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  Call call(op, keys, stack);
+  answer(call);
+  mark_views(call);
+  torch::jit::drop(*stack, call.args.size());
+  for (const c10::IValue& result : call.results()) {
+    stack->push_back(result);
+  }
+}
+
+/// Why the key is not ours; empty where it is.
+std::string& refusal() {
+  static std::string text;
+  return text;
+}
+
+std::string key_refusal() { return refusal(); }
+
+}  // namespace
+
+void claim_key() { TORCH_CHECK(refusal().empty(), refusal()); }
+
+TORCH_LIBRARY_IMPL(_, DeferredInit, m) {
+  if (c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kKey)) {
+    refusal() =
+        "[lacewing.SparseTensor] another library has claimed the dispatch key DeferredInit, which sparse tensors need: "
+        "they do not work beside it in one process";
+    return;
+  }
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+TORCH_LIBRARY_FRAGMENT(lacewing, m) { m.def("key_refusal() -> str", key_refusal); }
+
+}  // namespace lacewing::tensor

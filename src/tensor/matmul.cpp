@@ -1,0 +1,220 @@
+// Products: sparse times dense by the product engine, sparse times sparse over the pairs that meet.
+//
+// With fills a and b over K: A = A' + a, B = B' + b with fill 0, and A B = A' B' + a 1 (1^T B') + (A' 1) b 1^T + a b K.
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+
+#include <lacewing/dispatch/torch.h>
+#include <lacewing/product.h>
+
+#include "tensor/call.h"
+#include "tensor/densify.h"
+
+namespace lacewing::tensor {
+namespace {
+
+/// What the engine takes: numbers as entries, floating point.
+bool multiplies(const Components& c) {
+  const auto type = c.values.scalar_type();
+  return c.dense_dim() == 0 && c.fill.kind == FillKind::scalar &&
+         (at::isFloatingType(type) || at::isComplexType(type)) && type != at::kComplexHalf && c.dim() > 0;
+}
+
+/// Values with the fill taken away.
+at::Tensor above_fill(const Components& c, bool zero) { return zero ? c.values : c.values - c.fill.value; }
+
+Dims sizes_of(const Components& c, const Dims& dims) {
+  Dims sizes;
+  for (const std::int64_t d : dims) {
+    sizes.push_back(c.pattern->sizes()[static_cast<std::size_t>(d)]);
+  }
+  return sizes;
+}
+
+/// A sparse tensor as a matrix (rows, columns) times x (columns, n); the gradients are SDDMM and the transpose's
+/// product.
+at::Tensor times_dense(const Components& given, const Dims& rows, const Dims& columns, const at::Tensor& x) {
+  const bool zero = zero_fill(given);
+  const Components c = zero ? given : coalesced(given);
+  const SparseProductInfos& infos = c.pattern->matrix_infos(rows, columns);
+  return sparse_scavec(above_fill(c, zero), x, infos.fwd, infos.bwd1, infos.bwd2);
+}
+
+/// Its part of the fill: f * sum of x over the columns.
+at::Tensor fill_part(const Components& c, const at::Tensor& summed) {
+  return zero_fill(c) ? at::Tensor() : c.fill.value * summed;
+}
+
+at::Tensor plus(const at::Tensor& a, const at::Tensor& b) { return b.defined() ? a + b : a; }
+
+/// The product of two sparse tensors with fill 0 over the dims that they share: entries (rows of a, columns of b).
+Components times_sparse(const Components& a, const at::Tensor& a_values, const Dims& a_rows, const Dims& a_shared,
+                        const Components& b, const at::Tensor& b_values, const Dims& b_shared, const Dims& b_columns) {
+  const auto options = a.pattern->indices().options();
+  const auto rows_of = [&](const Components& c, const Dims& dims) {
+    return c.pattern->indices().index_select(0, at::tensor(at::IntArrayRef(dims), options));
+  };
+  const auto shared = sizes_of(a, a_shared);
+  const auto a_key = linear_keys(rows_of(a, a_shared), shared);
+  const auto b_key = linear_keys(rows_of(b, b_shared), shared);
+  const auto order = at::argsort(b_key, /*stable=*/true, 0, false);
+  const auto sorted = b_key.index_select(0, order);
+  const auto begin = at::searchsorted(sorted, a_key);
+  const auto count = at::searchsorted(sorted, a_key, /*out_int32=*/false, /*right=*/true) - begin;
+  const auto in_a = at::repeat_interleave(count);
+  const auto first = count.cumsum(0) - count;
+  const auto in_b = order.index_select(
+      0, begin.index_select(0, in_a) + at::arange(in_a.numel(), options) - first.index_select(0, in_a));
+  Dims sizes = sizes_of(a, a_rows);
+  for (const std::int64_t size : sizes_of(b, b_columns)) {
+    sizes.push_back(size);
+  }
+  const auto indices = at::cat({rows_of(a, a_rows).index_select(1, in_a), rows_of(b, b_columns).index_select(1, in_b)});
+  const auto pairs = Pattern::make(indices, sizes);
+  const Grouping& grouping = pairs->coalescing();
+  const PatternPtr pattern = grouping.pattern ? grouping.pattern : pairs;
+  at::Tensor group = grouping.group;
+  if (!group.defined()) {
+    const auto ids = at::arange(in_a.numel(), options);
+    group = grouping.order.defined() ? at::empty_like(ids).index_copy_(0, grouping.order, ids) : ids;
+  }
+  const auto infos =
+      sparse_product_infos(in_a, in_b, group, std::nullopt, pattern->nse(), a.pattern->nse(), b.pattern->nse());
+  const auto values =
+      sparse_mul(a_values.unsqueeze(1), b_values.unsqueeze(1), infos.fwd, infos.bwd1, infos.bwd2).squeeze(1);
+  return {pattern, values, {FillKind::scalar, at::zeros({}, values.options().requires_grad(false))}};
+}
+
+void check_types(const at::Tensor& a, const at::Tensor& b) {
+  TORCH_CHECK(a.scalar_type() == b.scalar_type(),
+              "expected m1 and m2 to have the same dtype, but got: ", a.scalar_type(), " != ", b.scalar_type());
+}
+
+/// Matrices, or batches of them: `batch` leading dims in both.
+bool matrices(Call& call, std::size_t left, std::size_t right, std::int64_t batch) {
+  const at::Tensor a = call.tensor(left);
+  const at::Tensor b = call.tensor(right);
+  const std::int64_t dims = batch + 2;
+  TORCH_CHECK(a.dim() == dims && b.dim() == dims, call.schema().name(), " needs tensors of ", dims, " dims, not ",
+              shape_text(a.sizes()), " and ", shape_text(b.sizes()));
+  TORCH_CHECK(a.size(-1) == b.size(-2) && (batch == 0 || a.size(0) == b.size(0)),
+              "mat1 and mat2 shapes cannot be multiplied: ", shape_text(a.sizes()), " and ", shape_text(b.sizes()));
+  check_types(a, b);
+  for (const at::Tensor& t : {a, b}) {
+    if (is_sparse(t) && !multiplies(components(t))) {
+      return Call::decline();
+    }
+  }
+  const Dims lead = all_dims(batch);
+  const auto with = [&](std::int64_t dim) {
+    Dims result = lead;
+    result.push_back(dim);
+    return result;
+  };
+  Dims shape(a.sizes().begin(), a.sizes().end());
+  shape.back() = b.size(-1);
+  if (is_sparse(a) && is_sparse(b)) {
+    const Components x = coalesced(components(a));
+    const Components y = coalesced(components(b));
+    const bool x_zero = zero_fill(x);
+    const bool y_zero = zero_fill(y);
+    const auto product = make_tensor(times_sparse(x, above_fill(x, x_zero), with(batch), with(batch + 1), y,
+                                                  above_fill(y, y_zero), with(batch), {batch + 1}));
+    if (x_zero && y_zero) {
+      return call.give(product);
+    }
+    check_dense_result(call.schema().name(), shape, a.scalar_type());
+    const auto rest = [](const Components& c, bool zero) {
+      return make_tensor(
+          {c.pattern, above_fill(c, zero), Fill::of(at::zeros({}, c.values.options().requires_grad(false)))});
+    };
+    const auto dense = [](const at::Tensor& t) { return is_sparse(t) ? densified(components(t)) : t; };
+    at::Tensor result = dense(product);
+    result = plus(result, x_zero ? at::Tensor() : x.fill.value * dense(rest(y, y_zero).sum(-2, /*keepdim=*/true)));
+    result = plus(result, y_zero ? at::Tensor() : y.fill.value * dense(rest(x, x_zero).sum(-1, /*keepdim=*/true)));
+    return call.give(result + x.fill.value * y.fill.value * static_cast<double>(a.size(-1)));
+  }
+  if (is_sparse(a)) {
+    const Components& c = components(a);
+    const auto x = b.reshape({product_of(b.sizes().slice(0, static_cast<std::size_t>(batch + 1))), b.size(-1)});
+    const auto product = times_dense(c, with(batch), with(batch + 1), x).view(shape);
+    return call.give(plus(product, fill_part(c, zero_fill(c) ? at::Tensor() : b.sum(-2, /*keepdim=*/true))));
+  }
+  const Components& c = components(b);
+  const auto x = a.transpose(-1, -2).reshape(
+      {product_of(a.sizes().slice(0, static_cast<std::size_t>(batch))) * a.size(-1), a.size(-2)});
+  Dims turned = shape;
+  std::swap(turned[static_cast<std::size_t>(batch)], turned[static_cast<std::size_t>(batch) + 1]);
+  const auto product = times_dense(c, with(batch + 1), with(batch), x).view(turned).transpose(-1, -2);
+  return call.give(plus(product, fill_part(c, zero_fill(c) ? at::Tensor() : a.sum(-1, /*keepdim=*/true))));
+}
+
+bool mm(Call& call) { return matrices(call, 0, 1, 0); }
+bool bmm(Call& call) { return matrices(call, 0, 1, 1); }
+
+bool mv(Call& call) { return call.give(at::mm(call.tensor(0), call.tensor(1).unsqueeze(1)).squeeze(1)); }
+
+bool dot(Call& call) {
+  const at::Tensor a = call.tensor(0);
+  const at::Tensor b = call.tensor(1);
+  TORCH_CHECK(a.dim() == 1 && b.dim() == 1 && a.size(0) == b.size(0), "dot needs two vectors of one length, not ",
+              shape_text(a.sizes()), " and ", shape_text(b.sizes()));
+  check_types(a, b);
+  return call.give((call.schema().name() == "aten::vdot" ? a.conj() : a).mul(b).sum());
+}
+
+/// beta * self + alpha * product, where beta = 0 ignores self.
+bool accumulate(Call& call, const at::Tensor& product) {
+  const at::Scalar beta = call.arg("beta").toScalar();
+  const at::Scalar alpha = call.arg("alpha").toScalar();
+  const bool one = alpha.toComplexDouble() == c10::complex<double>(1);
+  const at::Tensor scaled = one ? product : product * alpha;
+  if (beta.toComplexDouble() == c10::complex<double>(0)) {
+    return call.give(scaled.expand(at::infer_size(call.tensor(0).sizes(), scaled.sizes())));
+  }
+  const at::Tensor self = call.tensor(0);
+  return call.give((beta.toComplexDouble() == c10::complex<double>(1) ? self : self * beta) + scaled);
+}
+
+bool addmm(Call& call) { return accumulate(call, at::mm(call.tensor(1), call.tensor(2))); }
+bool addmv(Call& call) { return accumulate(call, at::mv(call.tensor(1), call.tensor(2))); }
+bool baddbmm(Call& call) { return accumulate(call, at::bmm(call.tensor(1), call.tensor(2))); }
+bool addbmm(Call& call) { return accumulate(call, at::bmm(call.tensor(1), call.tensor(2)).sum(0)); }
+bool addr(Call& call) { return accumulate(call, call.tensor(1).unsqueeze(1).mul(call.tensor(2).unsqueeze(0))); }
+
+/// Rows of a sparse table.
+bool embedding(Call& call) {
+  const at::Tensor weight = call.tensor(0);
+  const at::Tensor index = call.tensor(1);
+  if (!is_sparse(weight) || is_sparse(index) || weight.dim() != 2) {
+    return Call::decline();
+  }
+  if (call.integer("padding_idx") >= 0 || call.flag("scale_grad_by_freq")) {
+    // Gradients of their own kind; not as torch's sparse tensors, which the way back to the values does not take.
+    const at::Tensor dense = densified_for(call.schema().name(), weight);
+    return call.give(at::embedding(dense, index, call.integer("padding_idx"), call.flag("scale_grad_by_freq")));
+  }
+  Dims shape = index.sizes().vec();
+  shape.push_back(weight.size(1));
+  return call.give(weight.index_select(0, index.reshape(-1)).reshape(shape));
+}
+
+constexpr RuleEntry kRules[] = {
+    {"aten::mm", mm},
+    {"aten::bmm", bmm},
+    {"aten::mv", mv},
+    {"aten::dot", dot},
+    {"aten::vdot", dot},
+    {"aten::addmm", addmm},
+    {"aten::addmv", addmv},
+    {"aten::baddbmm", baddbmm},
+    {"aten::addbmm", addbmm},
+    {"aten::addr", addr},
+    {"aten::embedding", embedding},
+};
+
+}  // namespace
+
+std::span<const RuleEntry> matmul_rules() { return kRules; }
+
+}  // namespace lacewing::tensor

@@ -1,0 +1,151 @@
+// Ops that write: the functional op first, then the components of the same tensor are replaced.
+#include <mutex>
+#include <unordered_map>
+
+#include <ATen/ATen.h>
+
+#include <lacewing/dispatch/torch.h>
+
+#include "tensor/call.h"
+#include "tensor/densify.h"
+
+namespace lacewing::tensor {
+namespace {
+
+bool writes(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+/// Whether the arguments of `functional` are those of an op that writes: the same but for out arguments.
+bool matches(const c10::FunctionSchema& functional, const c10::FunctionSchema& writing) {
+  if (functional.is_mutable()) {
+    return false;
+  }
+  std::vector<const c10::Argument*> wanted;
+  for (const c10::Argument& argument : writing.arguments()) {
+    if (!argument.is_out()) {
+      wanted.push_back(&argument);
+    }
+  }
+  if (functional.arguments().size() != wanted.size()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const c10::Argument& own = functional.arguments()[i];
+    if (own.name() != wanted[i]->name() || *own.type() != *wanted[i]->type()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// "aten::add" for "aten::add_" and for "aten::add" (with out=); "aten::__and__" for "aten::__iand__".
+std::string functional_name(const c10::FunctionSchema& schema) {
+  const std::string& name = schema.name();
+  if (name.starts_with("aten::__i")) {
+    return "aten::__" + name.substr(std::string_view("aten::__i").size());
+  }
+  const bool in_place = name.size() > 1 && name.back() == '_' && name[name.size() - 2] != '_';
+  return in_place ? name.substr(0, name.size() - 1) : name;
+}
+
+std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op) {
+  static std::mutex mutex;
+  static std::unordered_map<c10::OperatorName, std::optional<c10::OperatorHandle>> known;
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(op.operator_name());
+  if (found != known.end()) {
+    return found->second;
+  }
+  std::optional<c10::OperatorHandle> functional;
+  const std::string name = functional_name(op.schema());
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& candidate : dispatcher.getAllOpNames()) {
+    if (candidate.name == name) {
+      const auto handle = dispatcher.findOp(candidate);
+      if (handle && handle->hasSchema() && matches(handle->schema(), op.schema())) {
+        functional = handle;
+        break;
+      }
+    }
+  }
+  known.emplace(op.operator_name(), functional);
+  return functional;
+}
+
+void refuse_unless(bool possible, const Call& call, const char* why) {
+  if (!possible) {
+    throw InPlaceRefusal({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
+                         "[lacewing.SparseTensor] " + call.schema().name() + why);
+  }
+}
+
+/// What an in-place op makes of its target: the result in the target's dtype.
+Components in_place_components(const Call& call, const at::Tensor& target, const at::Tensor& result) {
+  refuse_unless(is_sparse(result), call,
+                " in place would turn a sparse tensor into a strided one, which cannot be done to the same tensor: use "
+                "the op that returns its result");
+  TORCH_CHECK(result.sizes() == target.sizes(), "[lacewing.SparseTensor] ", call.schema().name(),
+              " in place gives shape ", shape_text(result.sizes()), ", but the tensor has shape ",
+              shape_text(target.sizes()));
+  TORCH_CHECK(at::canCast(result.scalar_type(), target.scalar_type()), "[lacewing.SparseTensor] ", call.schema().name(),
+              " in place gives ", result.scalar_type(), ", which cannot be cast to ", target.scalar_type());
+  return components(result.to(target.scalar_type()));
+}
+
+}  // namespace
+
+bool mutate(Call& call) {
+  const auto& arguments = call.schema().arguments();
+  bool sparse_target = false;
+  std::vector<std::size_t> targets;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (writes(arguments[i])) {
+      targets.push_back(i);
+      sparse_target = sparse_target || call.is_sparse_at(i);
+    }
+  }
+  const std::string& name = call.schema().name();
+  if (!sparse_target) {
+    // Into strided tensors: torch's own op, with its own checks, on strided operands.
+    call.give(call.call_with([&](const at::Tensor& t) { return densified_for(name, t); }));
+    return true;
+  }
+  for (const std::size_t i : targets) {
+    refuse_unless(!call.is_sparse_at(i) || arguments[i].is_out() || !is_view(call.tensor(i)), call,
+                  " in place on a view of a sparse tensor would not reach that tensor: it is refused");
+  }
+  const auto functional = functional_of(call.op);
+  refuse_unless(functional.has_value(), call,
+                " writes to a sparse tensor and has no form that returns its result instead: it is refused");
+  torch::jit::Stack stack;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].is_out()) {
+      stack.push_back(call.args[i]);
+    }
+  }
+  functional->callBoxed(stack);
+  std::vector<c10::IValue> results;
+  for (std::size_t k = 0; k < targets.size(); ++k) {
+    const at::Tensor target = call.tensor(targets[k]);
+    const at::Tensor result = stack[k].toTensor();
+    if (!arguments[targets[k]].is_out()) {
+      replace_components(target, in_place_components(call, target, result));
+    } else if (is_sparse(target)) {
+      TORCH_CHECK(is_sparse(result) && at::canCast(result.scalar_type(), target.scalar_type()),
+                  "[lacewing.SparseTensor] ", name, " cannot write its result to a sparse out= of dtype ",
+                  target.scalar_type());
+      replace_components(target, components(result.to(target.scalar_type())));
+    } else {
+      const at::Tensor strided = is_sparse(result) ? densified_for(name, result) : result;
+      target.resize_(strided.sizes()).copy_(strided);
+    }
+    results.emplace_back(target);
+  }
+  if (call.schema().returns().empty()) {
+    results.clear();
+  }
+  return call.give(std::move(results));
+}
+
+}  // namespace lacewing::tensor

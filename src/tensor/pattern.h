@@ -1,0 +1,101 @@
+// Where a sparse tensor has entries: the index structure that tensors share, and what is derived from it once.
+//
+// Rules see a pattern through indices() and keys(), whatever its format: a new format is another way to hold them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <lacewing/info.h>
+
+namespace lacewing::tensor {
+
+class Pattern;
+using PatternPtr = std::shared_ptr<const Pattern>;
+using Dims = std::vector<std::int64_t>;
+
+/// Entries grouped by their indices in some dims. Group g has the entries order[segments[g]], ...,
+/// order[segments[g + 1] - 1], in the order in which they are stored.
+struct Grouping {
+  PatternPtr pattern;   ///< the groups' indices in the dims that were kept, coalesced; null: the pattern itself
+  at::Tensor order;     ///< (nse,), undefined: the identity
+  at::Tensor segments;  ///< (groups + 1,), undefined: every entry is a group of its own
+  at::Tensor group;     ///< (nse,): the group of each entry, undefined as segments
+  at::Tensor counts;    ///< (groups,): the entries of each group, undefined as segments
+  std::optional<SparseScaleInfo> sum;  ///< adds up the rows of each group, undefined as segments
+
+  bool distinct() const { return !segments.defined(); }
+};
+
+/// Immutable, shared by tensors; what is derived is kept, under a lock.
+class Pattern : public std::enable_shared_from_this<Pattern> {
+ public:
+  /// indices (sparse dims, nse), int64, within the sizes; `coalesced` promises that keys increase strictly.
+  static PatternPtr make(at::Tensor indices, Dims sizes, bool coalesced = false);
+  /// The coalesced pattern of strictly increasing keys.
+  static PatternPtr of_keys(const at::Tensor& keys, Dims sizes);
+
+  const at::Tensor& indices() const { return indices_; }
+  const Dims& sizes() const { return sizes_; }
+  std::int64_t dim() const { return static_cast<std::int64_t>(sizes_.size()); }
+  std::int64_t nse() const { return indices_.size(1); }
+  std::int64_t numel() const;
+  at::Device device() const { return indices_.device(); }
+
+  /// Whether it is known without a sort that it is coalesced.
+  bool known_coalesced() const;
+  /// (nse,) linear keys.
+  const at::Tensor& keys() const;
+  /// Grouped by the dims that are kept, in the order given; all dims in order: coalescing.
+  const Grouping& grouping(const Dims& kept) const;
+  const Grouping& coalescing() const;
+  /// The coalesced pattern: itself where it is.
+  PatternPtr coalesced() const;
+
+  /// The infos of the product that this pattern is as a matrix (rows x columns over the given dims):
+  /// z[row] += values[t] * x[column].
+  const SparseProductInfos& matrix_infos(const Dims& row_dims, const Dims& column_dims) const;
+
+  PatternPtr to(at::Device device) const;
+
+ private:
+  Pattern(at::Tensor indices, Dims sizes, bool coalesced)
+      : indices_(std::move(indices)), sizes_(std::move(sizes)), coalesced_(coalesced) {}
+  std::unique_ptr<Grouping> make_grouping(const Dims& kept) const;
+
+  at::Tensor indices_;
+  Dims sizes_;
+  mutable bool coalesced_;
+  mutable std::recursive_mutex mutex_;
+  mutable at::Tensor keys_;
+  mutable std::map<Dims, std::unique_ptr<Grouping>> groupings_;
+  mutable std::map<std::pair<Dims, Dims>, std::unique_ptr<SparseProductInfos>> matrices_;
+};
+
+std::int64_t product_of(at::IntArrayRef sizes);
+Dims all_dims(std::int64_t count);
+
+/// Rows as one matrix (rows, nse), of the form of `like` where there are none.
+at::Tensor index_rows(const std::vector<at::Tensor>& rows, std::int64_t nse, const at::Tensor& like);
+
+/// Linear keys of indices (dims, nse) within sizes, row-major.
+at::Tensor linear_keys(const at::Tensor& indices, at::IntArrayRef sizes);
+/// The inverse: (dims, nse).
+at::Tensor unravel_keys(const at::Tensor& keys, at::IntArrayRef sizes);
+
+/// Two coalesced sets merged: keys, and where each lies in either set (-1: nowhere).
+struct Merged {
+  at::Tensor keys, in_a, in_b;
+};
+Merged union_of(const at::Tensor& a, const at::Tensor& b);
+Merged intersection_of(const at::Tensor& a, const at::Tensor& b);
+/// Where each key lies in a coalesced set, or -1.
+at::Tensor find_keys(const at::Tensor& sorted, const at::Tensor& keys);
+
+}  // namespace lacewing::tensor

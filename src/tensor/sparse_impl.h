@@ -1,0 +1,72 @@
+// The TensorImpl of a sparse tensor, and its components.
+#pragma once
+
+#include <utility>
+
+#include <c10/core/DispatchKey.h>
+#include <c10/core/TensorImpl.h>
+
+#include <lacewing/tensor.h>
+
+#include "tensor/pattern.h"
+
+namespace lacewing::tensor {
+
+/// The dispatch key of sparse tensors. It lies in front of autograd, so that gradients flow to the components, and
+/// nothing in torch uses it; claim_key() says where somebody else does.
+inline constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
+
+/// What a sparse tensor is made of.
+struct Components {
+  PatternPtr pattern;
+  at::Tensor values;  ///< (nse, *dense shape)
+  Fill fill;          ///< its value is defined unless the kind is undefined
+
+  Dims shape() const;
+  std::int64_t dim() const { return pattern->dim() + dense_dim(); }
+  std::int64_t sparse_dim() const { return pattern->dim(); }
+  std::int64_t dense_dim() const { return values.dim() - 1; }
+  at::IntArrayRef dense_shape() const { return values.sizes().slice(1); }
+  bool has_fill() const { return fill.kind != FillKind::undefined; }
+
+  /// The same pattern and kind of fill with other values.
+  Components with(at::Tensor new_values, at::Tensor new_fill) const;
+};
+
+/// Coalesced components; the same where they are already.
+Components coalesced(const Components& c);
+/// Adds the rows of each group: (nse, *dense) -> (groups, *dense).
+at::Tensor sum_groups(const at::Tensor& values, const Grouping& grouping);
+/// Rows in the order of the groups.
+at::Tensor in_order(const at::Tensor& values, const Grouping& grouping);
+
+/// The fill as one row that broadcasts against values: (1, *dense) for an array, (1, 1, ...) for a scalar.
+at::Tensor fill_row(const Components& c);
+/// The fill over the dense shape.
+at::Tensor fill_block(const Components& c);
+/// Whether the fill is the constant 0: one number that no gradient is wanted for. Reads one number.
+bool zero_fill(const Components& c);
+/// The number that a scalar fill is.
+at::Scalar fill_number(const Components& c);
+
+/// The strided tensor of components with a fill.
+at::Tensor densified(const Components& c);
+
+/// Throws where a tensor belongs to a torch.func transform: gradients to components do not pass through its wrappers.
+void refuse_functorch(const char* what, const at::Tensor& tensor);
+
+/// The only constructor of sparse tensors: checks that the components fit together.
+at::Tensor make_tensor(Components c);
+
+bool is_sparse(const at::Tensor& tensor);
+const Components& components(const at::Tensor& tensor);
+/// The result of a view op. It shares nothing that can be written to, so in-place ops on it are refused.
+void mark_view(const at::Tensor& tensor);
+bool is_view(const at::Tensor& tensor);
+/// In-place ops: another set of components for the same tensor.
+void replace_components(const at::Tensor& tensor, Components c);
+
+/// Throws where the dispatch key belongs to somebody else.
+void claim_key();
+
+}  // namespace lacewing::tensor

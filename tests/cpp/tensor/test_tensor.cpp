@@ -1,0 +1,132 @@
+// Sparse tensors from C++: they go where tensors go, with gradients.
+#include <torch/torch.h>
+
+#include <gtest/gtest.h>
+
+#include <lacewing/tensor.h>
+
+namespace lacewing {
+namespace {
+
+struct Example {
+  at::Tensor indices = torch::tensor({{0, 1, 2, 3}, {1, 0, 4, 2}}, torch::kLong);
+  at::Tensor values = torch::tensor({0.5, -1.0, 2.0, 3.0}, torch::kDouble).requires_grad_();
+  at::Tensor fill = torch::zeros({}, torch::kDouble);
+  at::Tensor sparse = lacewing::sparse_coo_tensor(indices, values, at::IntArrayRef({4, 5}), Fill::of(fill));
+};
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "";
+}
+
+TEST(SparseTensor, PointwiseOpsKeepTheFormat) {
+  const Example e;
+
+  const at::Tensor result = torch::cos(e.sparse);
+
+  EXPECT_TRUE(is_sparse_tensor(result));
+  EXPECT_EQ(nse(result), 4);
+  EXPECT_TRUE(torch::equal(lacewing::to_dense(result), torch::cos(lacewing::to_dense(e.sparse))));
+}
+
+TEST(SparseTensor, ModulesAndProductsTakeItWithGradients) {
+  const Example e;
+  torch::nn::Linear linear(5, 3);
+  linear->to(torch::kDouble);
+  const at::Tensor x = torch::randn({5, 3}, torch::kDouble).requires_grad_();
+  const auto loss = [&](const at::Tensor& s) { return (torch::nn::functional::gelu(s).mm(x) + linear(s)).sin().sum(); };
+
+  const auto found = torch::autograd::grad({loss(e.sparse)}, {e.values, x, linear->weight});
+  const auto wanted = torch::autograd::grad({loss(lacewing::to_dense(e.sparse))}, {e.values, x, linear->weight});
+
+  for (std::size_t k = 0; k < found.size(); ++k) {
+    EXPECT_TRUE(torch::allclose(found[k], wanted[k])) << k;
+  }
+}
+
+TEST(SparseTensor, InPlaceOpsReplaceItsComponents) {
+  const Example e;
+  const at::Tensor before = lacewing::to_dense(e.sparse);
+
+  e.sparse.add_(1);
+
+  EXPECT_TRUE(torch::equal(lacewing::to_dense(e.sparse), before + 1));
+}
+
+TEST(SparseTensor, InPlaceOpsThatCannotStaySparseAreRefused) {
+  const Example e;
+
+  const std::string message = message_of([&] { e.sparse.add_(torch::randn({4, 5}, torch::kDouble)); });
+
+  EXPECT_NE(message.find("[lacewing.SparseTensor] aten::add_ in place"), std::string::npos) << message;
+}
+
+TEST(SparseTensor, InPlaceOpsOnViewsAreRefused) {
+  const Example e;
+
+  const std::string message = message_of([&] { e.sparse.select(0, 1).fill_(1); });
+
+  EXPECT_NE(message.find("in place on a view of a sparse tensor"), std::string::npos) << message;
+}
+
+TEST(SparseTensor, RequiresGradIsThatOfTheValues) {
+  const at::Tensor entries = torch::ones({1});
+  const at::Tensor s = lacewing::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), entries, at::IntArrayRef({3}));
+  EXPECT_FALSE(s.requires_grad());
+
+  s.requires_grad_();
+
+  EXPECT_TRUE(s.requires_grad());
+  EXPECT_TRUE(values(s).requires_grad());
+  EXPECT_TRUE(entries.requires_grad());
+}
+
+TEST(SparseTensor, DensifyingObeysThePolicy) {
+  const Example e;
+  const DensifyScope scope(DensifyPolicy::raise(8));
+
+  const std::string message = message_of([&] { e.sparse.cumsum(0); });
+
+  EXPECT_EQ(message,
+            "[lacewing.densify] aten::cumsum has no sparse form here and makes a strided tensor of shape (4, 5), 160 "
+            "bytes, above the limit of 8 bytes: raise it by lacewing.densify_policy(...) or LACEWING_DENSIFY, or call "
+            "to_dense() on purpose");
+}
+
+TEST(SparseTensor, AFillOfAnotherTypeIsATypeError) {
+  const auto index = torch::zeros({1, 1}, torch::kLong);
+
+  EXPECT_THROW(lacewing::sparse_coo_tensor(index, torch::ones({1, 2}), {}, Fill::of(torch::ones({2}, torch::kDouble))),
+               FillError);
+  EXPECT_THROW(lacewing::sparse_coo_tensor(index, torch::ones({1}, torch::kLong), {}, Fill::of(at::Scalar(1.5))),
+               FillError);
+}
+
+TEST(SparseTensor, BadIndicesAreNamed) {
+  const auto index = torch::tensor({{0, 7}, {1, -2}}, torch::kLong);
+  const std::vector<std::int64_t> shape{8, 9};
+
+  const std::string message = message_of([&] { lacewing::sparse_coo_tensor(index, torch::ones({2}), shape); });
+
+  EXPECT_EQ(message,
+            "[lacewing.sparse_coo_tensor] indices[1, 1] = -2 is out of range for size (8, 9): dim 1 has 9 entries");
+}
+
+TEST(SparseTensor, GradientsOfASumFormNoTensorOfTheShape) {
+  const auto values = torch::ones({2}, torch::kDouble).requires_grad_();
+  const auto index = torch::tensor({{0, 999999}, {5, 7}, {1, 2}}, torch::kLong);
+  const DensifyScope scope(DensifyPolicy::raise(1 << 24));
+
+  const at::Tensor s = lacewing::sparse_coo_tensor(index, values, at::IntArrayRef({1000000, 1000000, 1000}));
+  s.sum().backward();
+
+  EXPECT_TRUE(torch::equal(values.grad(), torch::ones({2}, torch::kDouble)));
+}
+
+}  // namespace
+}  // namespace lacewing

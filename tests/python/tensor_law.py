@@ -1,0 +1,250 @@
+"""The law of sparse tensors over torch's operator database: op(dense) == dense(op(sparse))."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map
+
+import lacewing
+
+OUTCOMES = ("native", "densified", "refused", "wrong")
+# Entries whose results are not a function of their arguments, or whose arguments have no tensor of data.
+RANDOM = {
+    "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "rand_like",
+    "randint_like", "randn_like", "uniform", "empty_like", "new_empty", "new_empty_strided",
+    "nn.functional.alpha_dropout", "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
+    "nn.functional.feature_alpha_dropout",
+    "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d", "nn.functional.rrelu",
+    "nn.functional.scaled_dot_product_attention", "nn.functional.multi_head_attention_forward", "svd_lowrank",
+    "pca_lowrank", "empty_strided", "empty_permuted", "empty", "resize_", "resize_as_",
+}  # fmt: skip
+
+
+@dataclass
+class Row:
+    """What became of one entry."""
+
+    outcome: str
+    note: str = ""
+    samples: int = 0
+    densified: Counter[str] = field(default_factory=Counter)
+
+
+def is_sparse(t: object) -> bool:
+    return isinstance(t, Tensor) and lacewing.ops.is_sparse_tensor(t)
+
+
+def dense(t: Any) -> Any:
+    if is_sparse(t):
+        return lacewing.ops.tensor_to_dense(t, None)
+    return t.to_dense() if isinstance(t, Tensor) and t.layout != torch.strided else t
+
+
+def thinned(t: Tensor, seed: int) -> Tensor:
+    """About half of the elements are zero."""
+    generator = torch.Generator().manual_seed(seed)
+    keep = torch.rand(t.shape, generator=generator) < 0.5
+    return torch.where(keep.to(t.device), t.detach(), torch.zeros((), dtype=t.dtype, device=t.device))
+
+
+def make_sparse(t: Tensor, split: int, fill: str) -> Tensor:
+    """A sparse tensor of the same elements; `split` dense dims, and a fill of the kind."""
+    sparse_dims = max(t.dim() - split, 0)
+    if fill == "array" and sparse_dims < t.dim():
+        value = torch.zeros(t.shape[sparse_dims:], dtype=t.dtype, device=t.device)
+        return lacewing.ops.tensor_from_dense(t, sparse_dims, 2, value)
+    if fill == "one":
+        return lacewing.ops.tensor_from_dense(t, sparse_dims, 0, torch.ones((), dtype=t.dtype, device=t.device))
+    return lacewing.ops.tensor_from_dense(t, sparse_dims, 0, None)
+
+
+def uncoalesced(s: Tensor) -> Tensor:
+    """The same tensor with its entries reversed, and each value split into two."""
+    i, v = lacewing.ops.tensor_indices(s), lacewing.ops.tensor_values(s)
+    if not v.dtype.is_floating_point:
+        return s
+    half = v / 2
+    return lacewing.ops.make_sparse_tensor(
+        torch.cat([i.flip(1), i], 1), torch.cat([half.flip(0), half], 0), list(s.shape),
+        lacewing.ops.tensor_fill_kind(s), lacewing.ops.tensor_fill(s),
+    )  # fmt: skip
+
+
+def same(a: Any, b: Any, exact: bool = False) -> bool:
+    if isinstance(a, Tensor) != isinstance(b, Tensor):
+        return False
+    if not isinstance(a, Tensor):
+        return bool(a == b) or (a != a and b != b)
+    a, b = dense(a), dense(b)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if exact or not (a.dtype.is_floating_point or a.dtype.is_complex):
+        return bool(((a == b) | ((a != a) & (b != b))).all())
+    tolerance = 1e-7 if a.dtype in (torch.float64, torch.complex128) else 2e-3
+    return torch.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def leaves(tree: Any) -> list[Any]:
+    return tree_flatten(tree)[0]
+
+
+def call(op: Any, arguments: tuple[Any, Any, Any]) -> Any:
+    first, args, kwargs = tree_map(lambda t: t.clone() if isinstance(t, Tensor) and not is_sparse(t) else t, arguments)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return op.op(first, *args, **kwargs)
+
+
+def sample_rows(op: Any, device: str, dtype: torch.dtype, limit: int) -> list[tuple[Any, Any, Any]]:
+    samples = []
+    for sample in op.sample_inputs(device, dtype, requires_grad=False):
+        data = [t for t in leaves(sample.input) if isinstance(t, Tensor)]
+        if data and all(t.layout == torch.strided for t in data):
+            samples.append((sample.input, sample.args, sample.kwargs))
+    step = max(len(samples) // limit, 1)
+    return samples[::step][:limit]
+
+
+def check_entry(
+    op: Any, device: str = "cpu", split: int = 0, fill: str = "zero", limit: int = 6, twice: bool = False
+) -> Row:
+    """Runs some samples of an entry on sparse inputs and on the strided ones."""
+    dtype = next(
+        (
+            d
+            for d in (torch.float64, torch.float32, torch.complex128, torch.int64, torch.bool)
+            if d in op.supported_dtypes("cpu")
+        ),
+        None,
+    )
+    if dtype is None:
+        return Row("skipped", "no dtype")
+    try:
+        samples = sample_rows(op, device, dtype, limit)
+    except Exception as error:  # the database's own generator
+        return Row("skipped", f"{type(error).__name__}")
+    row = Row("native")
+    for number, sample in enumerate(samples):
+        outcome = check_sample(op, sample, number, split, fill, twice, row)
+        if outcome is None:
+            continue
+        row.samples += 1
+        if OUTCOMES.index(outcome) > OUTCOMES.index(row.outcome):
+            row.outcome = outcome
+    return row if row.samples else Row("skipped", "no sample")
+
+
+def check_sample(op: Any, sample: Any, number: int, split: int, fill: str, twice: bool, row: Row) -> str | None:
+    first, args, kwargs = sample
+    for thin in (True, False):
+        data = tree_map(lambda t: thinned(t, number) if thin and isinstance(t, Tensor) else t, first)
+        try:
+            expected = call(op, (data, args, kwargs))
+        except Exception:
+            continue
+        break
+    else:
+        return None
+    form = lambda t: make_sparse(t, split, fill) if isinstance(t, Tensor) else t
+    sparse = tree_map(form, data)
+    if twice:
+        sparse = tree_map(lambda t: uncoalesced(t) if is_sparse(t) else t, sparse)
+    lacewing.ops.record_densified(True)
+    try:
+        found = call(op, (sparse, args, kwargs))
+    except Exception as error:
+        lacewing.ops.record_densified(False)
+        text = str(error)
+        if "[lacewing." in text:
+            row.note = text[:150]
+            return "refused"
+        row.note = f"{type(error).__name__}: {text[:150]}"
+        return "wrong"
+    densified = lacewing.ops.record_densified(False)
+    row.densified.update(densified)
+    a, b = leaves(expected), leaves(found)
+    if len(a) != len(b) or not all(same(x, y) for x, y in zip(a, b, strict=True)):
+        row.note = f"sample {number}: other values"
+        return "wrong"
+    return "densified" if densified else "native"
+
+
+def weighted(outputs: Any, weights: list[Tensor]) -> Tensor | None:
+    """One number that every differentiable output counts in."""
+    total = None
+    for number, t in enumerate(t for t in leaves(outputs) if isinstance(t, Tensor) and differentiable(t)):
+        t = dense(t)
+        if len(weights) <= number:
+            weights.append(torch.randn(t.shape, dtype=t.dtype, generator=torch.Generator().manual_seed(number)))
+        share = (torch.nan_to_num(t) * weights[number].to(t.device)).sum()
+        share = share.real if share.is_complex() else share
+        total = share if total is None else total + share
+    return total
+
+
+def differentiable(t: Tensor) -> bool:
+    return (t.dtype.is_floating_point or t.dtype.is_complex) and t.requires_grad
+
+
+def check_gradient(op: Any, device: str = "cpu", split: int = 0, limit: int = 3) -> Row:
+    """Gradients to the values and to the fill against those of the strided tensor."""
+    row = Row("native")
+    if op.name == "to_sparse" or not op.supports_autograd or torch.float64 not in op.supported_dtypes("cpu"):
+        return Row("skipped", "no gradient")
+    try:
+        samples = sample_rows(op, device, torch.float64, limit)
+    except Exception as error:
+        return Row("skipped", f"{type(error).__name__}")
+    for number, (first, args, kwargs) in enumerate(samples):
+        if not isinstance(first, Tensor) or first.dtype != torch.float64:
+            continue
+        data = thinned(first, number)
+        leaf = data.clone().requires_grad_()
+        weights: list[Tensor] = []
+        try:
+            expected = weighted(call(op, (leaf * 1, args, kwargs)), weights)
+            if expected is None:
+                continue
+            grad = dense(torch.autograd.grad(expected, leaf)[0])
+        except Exception:
+            continue
+        sparse = make_sparse(data, split, "zero")
+        indices = lacewing.ops.tensor_indices(sparse)
+        values = lacewing.ops.tensor_values(sparse).detach().clone().requires_grad_()
+        for learn_fill in (False, True):
+            fill = torch.zeros((), dtype=data.dtype, device=device, requires_grad=learn_fill)
+            tensor = lacewing.ops.make_sparse_tensor(indices, values, list(data.shape), 0, fill)
+            try:
+                found = weighted(call(op, (tensor, args, kwargs)), weights)
+            except Exception as error:
+                if "[lacewing." in str(error):
+                    return Row("refused", str(error)[:150])
+                return Row("wrong", f"{type(error).__name__}: {str(error)[:200]}")
+            if found is None:
+                if values.numel() == 0:
+                    continue
+                return Row("wrong", "the gradient is lost")
+            grads = torch.autograd.grad(found, (values, fill) if learn_fill else (values,), allow_unused=True)
+            at_entries = grad[tuple(indices)] if indices.shape[0] else grad.unsqueeze(0)[: values.shape[0]]
+            got = torch.zeros_like(values) if grads[0] is None else grads[0]
+            if not torch.allclose(got, at_entries, rtol=1e-6, atol=1e-8, equal_nan=True):
+                return Row("wrong", f"sample {number}: other gradients of the values, {(got - at_entries).abs().max()}")
+            # Without an unspecified element the fill has none; half types round.
+            if (
+                learn_fill
+                and values.numel() < data.numel()
+                and bool(grad.isfinite().all())
+                and op.name not in ("half", "bfloat16")
+            ):
+                rest = grad.sum() - at_entries.sum()
+                got = torch.zeros_like(fill) if grads[1] is None else grads[1]
+                if not torch.allclose(got, rest, rtol=1e-6, atol=1e-7, equal_nan=True):
+                    return Row("wrong", f"sample {number}: other gradient of the fill: {got.item()} for {rest.item()}")
+        row.samples += 1
+    return row if row.samples else Row("skipped", "no sample")

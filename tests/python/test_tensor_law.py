@@ -1,0 +1,67 @@
+"""The law over torch's operator database: rules 1 to 3 of sparse tensors, and their gradients (17)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+
+from tensor_law import RANDOM, Row, check_entry, check_gradient
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """The samples are tiny, and the workers share the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+ENTRIES = [op for op in op_db if op.name not in RANDOM]
+# With fill 0 and all dims sparse, at least so many entries keep the format or have a strided result by nature.
+NATIVE = 360
+REFUSED = {"nn.functional.embedding", "nn.functional.embedding_bag"}  # max_norm writes to the weight
+
+
+def table(rows: dict[str, Row]) -> Counter[str]:
+    counts = Counter(row.outcome for row in rows.values())
+    print(dict(counts))
+    for name, row in sorted(rows.items()):
+        print(f"{row.outcome:10} {name:45} {row.note.splitlines()[0] if row.note else ''}")
+    return counts
+
+
+@pytest.mark.parametrize(("split", "fill"), [(0, "zero"), (0, "one"), (1, "zero"), (1, "array"), (2, "one")])
+def test_the_law_holds_for_every_entry_of_the_operator_database(device: str, split: int, fill: str) -> None:
+    rows = {op.formatted_name: check_entry(op, device, split, fill, limit=4 if split == 0 else 2) for op in ENTRIES}
+
+    counts = table(rows)
+
+    assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
+    refused = {op.name for op in ENTRIES if rows[op.formatted_name].outcome == "refused"}
+    assert refused <= REFUSED
+    if (split, fill) == (0, "zero"):
+        assert counts["native"] >= NATIVE
+
+
+def test_the_law_holds_for_uncoalesced_tensors(device: str) -> None:
+    rows = {op.formatted_name: check_entry(op, device, limit=2, twice=True) for op in ENTRIES}
+
+    table(rows)
+
+    assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
+
+
+@pytest.mark.parametrize("split", [0, 1])
+def test_gradients_reach_the_values_and_the_fill_for_every_entry(device: str, split: int) -> None:
+    rows = {op.formatted_name: check_gradient(op, device, split, limit=2) for op in ENTRIES}
+
+    counts = table(rows)
+
+    assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
+    assert counts["native"] > 480
