@@ -9,8 +9,8 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 # What compute-sanitizer watches: every op and gradient on the device, in a selection that takes minutes.
 MEMCHECK_TESTS ?= $(addprefix tests/python/,test_product_matrix.py::test_third_derivatives \
-  test_product_layouts.py::test_sum_backward test_product_layouts.py::test_conjugated_views \
-  test_product_kernels.py::test_accumulation_in_parts test_sparse_scale.py test_rows.py)
+  test_product_layouts.py::test_conjugated_views test_sparse_scale.py::test_value test_conv_values.py \
+  test_etp_executors.py)
 
 ifeq ($(BOOTSTRAP),1)
 PY := .venv/bin/python

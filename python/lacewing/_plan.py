@@ -56,7 +56,12 @@ class Plan(NamedTuple):
 
     def derived(self, view: int, rows: int, unary: bool = False) -> Plan:
         """The plan of a gradient: view 1 for the first input and 2 for the second, of so many rows."""
-        array = ops.derive_plan(self.array, self.meta, view, rows, unary)
+        if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(self.array):
+            array = ops.derive_plan(self.array, self.meta, view, rows, unary)
+        else:
+            # Outside of torch.func's transforms, which would wrap the plan for as long as they run: it is kept longer.
+            with torch._C._DisableFuncTorch():
+                array = ops.derive_plan(self.array, self.meta, view, rows, unary)
         return Plan(array, tuple(ops.derived_meta(self.meta, view, rows, unary)))
 
     @property

@@ -39,14 +39,17 @@ def as_size(op: str, argument: str, value: int | None) -> int | None:
 
 
 def as_scale(op: str, values: Values) -> Tensor | None:
-    """A scale given as a list becomes a tensor of the default dtype; a tensor is kept, with its history."""
+    """A scale given as a list becomes a tensor of double precision; a tensor is kept, with its history."""
     if values is None or isinstance(values, Tensor):
         return values
     try:
         complex_valued = any(isinstance(value, complex) for value in values)
-        return torch.as_tensor(values, dtype=None if complex_valued else torch.get_default_dtype())
+        return torch.as_tensor(values, dtype=torch.complex128 if complex_valued else torch.float64)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise TypeError(f"[lacewing.{op}] scale must be a tensor or a list of numbers: {error}") from error
+
+
+_KEPT = 32
 
 
 class _Info:
@@ -72,7 +75,13 @@ class _Info:
 
     def _get(self, name: str) -> Tensor | None:
         tensor = self._tensors[name] if self._tensors else self._from_plan(name)
-        return None if tensor is None else tensor.long()
+        return None if tensor is None else tensor.to(torch.long, copy=True)
+
+    def _keep(self, key: Any, value: Any) -> None:
+        """Keeps what was derived for some sizes; for a few of them."""
+        if len(self._derived) >= _KEPT:
+            self._derived.clear()
+        self._derived[key] = value
 
     def _from_plan(self, name: str) -> Tensor | None:
         if name in ("index", "index1", "index2"):
@@ -199,7 +208,7 @@ class SparseProductInfo(_Info):
         key = (in1_size, in2_size)
         if key not in self._derived:
             plan = self._plan.resolved(in1_size)
-            self._derived[key] = (plan.derived(1, in1_size), plan.derived(2, in2_size))
+            self._keep(key, (plan.derived(1, in1_size), plan.derived(2, in2_size)))
         bwd1, bwd2 = self._derived[key]
         return bwd1, bwd2
 
@@ -209,7 +218,7 @@ class SparseProductInfo(_Info):
             return self
         if rows not in self._derived:
             index = torch.arange(rows, device=self.device)
-            self._derived[rows] = SparseProductInfo(index1=index, out_size=self.out_size)
+            self._keep(rows, SparseProductInfo(index1=index, out_size=self.out_size))
         info: SparseProductInfo = self._derived[rows]
         return info if self.scale is None else info.with_scale(self.scale)
 
@@ -300,8 +309,11 @@ def derive_backward(
     infos have an entry for each term instead, and their scale is gathered (differentiably).
     """
     op = "derive_backward"
-    as_size(op, "in1_size", in1_size)
-    as_size(op, "in2_size", in2_size)
+    if not isinstance(info, SparseProductInfo):
+        raise TypeError(f"[lacewing.{op}] info must be a SparseProductInfo, not {type(info).__name__}")
+    for argument, size in (("in1_size", in1_size), ("in2_size", in2_size)):
+        if as_size(op, argument, size) is None or size < 0:
+            raise ValueError(f"[lacewing.{op}] {argument} must be at least 0, not {size}")
     info = info._resolved(in1_size)
     plan = info._plan.resolved(in1_size)
     if plan.repeats_entries:
@@ -324,7 +336,7 @@ class SparseScaleInfo(_Info):
     >>> info = SparseScaleInfo([0.5, 0.5], [0, 1], [0, 2])
     """
 
-    _fields = ("scale", "index", "seg_out", "out_size")
+    _fields = ("scale", "index", "seg_out", "gather_index", "out_size")
 
     def __init__(
         self,
@@ -362,7 +374,7 @@ class SparseScaleInfo(_Info):
     def _backward_plan(self, in_size: int) -> Plan:
         key = (in_size,)
         if key not in self._derived:
-            self._derived[key] = self._plan.resolved(in_size).derived(1, in_size, unary=True)
+            self._keep(key, self._plan.resolved(in_size).derived(1, in_size, unary=True))
         plan: Plan = self._derived[key]
         return plan
 
@@ -372,7 +384,7 @@ class SparseScaleInfo(_Info):
             return self
         if rows not in self._derived:
             index = torch.arange(rows, device=self.device)
-            self._derived[rows] = SparseScaleInfo(index=index, out_size=self.out_size)
+            self._keep(rows, SparseScaleInfo(index=index, out_size=self.out_size))
         info: SparseScaleInfo = self._derived[rows]
         return info if self.scale is None else info.with_scale(self.scale)
 
@@ -420,7 +432,20 @@ def _register(cls: type[_Info]) -> None:
         info._plan, info.out_size, info._derived = Plan(array, tuple(meta)), out_size, {}
         return info
 
-    pytree.register_pytree_node(cls, flatten, unflatten, serialized_type_name=f"lacewing.{cls.__name__}")
+    def flatten_with_keys(info: _Info) -> tuple[list[tuple[Any, Any]], Any]:
+        leaves, context = flatten(info)
+        names = ("scale", "plan", *context[0])
+        return [(pytree.GetAttrKey(name), leaf) for name, leaf in zip(names, leaves, strict=True)], context
+
+    pytree.register_pytree_node(
+        cls,
+        flatten,
+        unflatten,
+        serialized_type_name=f"lacewing.{cls.__name__}",
+        flatten_with_keys_fn=flatten_with_keys,
+    )
+    # So that torch.load takes saved infos with its default, weights_only=True.
+    torch.serialization.add_safe_globals([cls])
 
 
 _register(SparseProductInfo)

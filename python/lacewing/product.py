@@ -84,6 +84,11 @@ def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Produ
         check_tensor(name, "input2", input2)
         in1 = input1.shape[rows1] if input1.dim() >= -rows1 else 0
         in2 = input2.shape[rows2] if input2.dim() >= -rows2 else 0
+        if info_fwd._plan.entries is None and in1 != in2:
+            raise ValueError(
+                f"[lacewing.{name}] an info whose fields are all absent takes as many rows of input1 as of input2, not "
+                f"{in1} and {in2}"
+            )
         info_fwd = info_fwd._resolved(in1)
         scale = info_fwd.scale
         bwd1, bwd2 = _usable(name, 1, info_fwd, info_bwd1), _usable(name, 2, info_fwd, info_bwd2)
@@ -186,5 +191,10 @@ def workspace_bytes(
         raise ValueError(
             f"[lacewing.workspace_bytes] there is no product named {op}: expected one of {', '.join(_KINDS)}"
         )
+    if not isinstance(info, SparseProductInfo | SparseScaleInfo):
+        raise TypeError(f"[lacewing.workspace_bytes] info must be an info, not {type(info).__name__}")
+    check_tensor("workspace_bytes", "input1", input1)
+    if op != "sparse_scale":
+        check_tensor("workspace_bytes", "input2", input2)
     size: int = ops.product_workspace(_KINDS.index(op), input1, input2, *info._plan, out_accumulated)
     return size

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from ._plan import check_tensor
 from .info import Indices, SparseProductInfo, SparseScaleInfo, Values
 from .scale import sparse_scale
 
@@ -56,6 +57,8 @@ def raw_form(name: str, function: Any) -> RawProduct:
         out_size: int | None = None,
         out_accumulated: bool = False,
     ) -> Tensor:
+        check_tensor(name, "input1", input1)
+        check_tensor(name, "input2", input2)
         _refuse_grad(name, instead, input1=input1, input2=input2, scale=scale)
         info = SparseProductInfo(scale, index1, index2, seg_out, gather_index, index_out, out_size).to(input1.device)
         result: Tensor = function(input1, input2, info, out_accumulated=out_accumulated)
@@ -96,9 +99,13 @@ def indexed_scale_segment(
     with the input. ``seg`` must have out_size + 1 entries.
     """
     name = "indexed_scale_segment"
+    check_tensor(name, "input", input)
+    if out is not None:
+        check_tensor(name, "out", out)
     _refuse_grad(name, "lacewing.sparse_scale", input=input, scale=scale, out=out)
     info = SparseScaleInfo(scale, index, seg, out_size).to(input.device)
-    segments = info._plan.meta[2] if seg is None else len(seg) - 1
+    terms = info._plan.meta[1] if info._plan.entries is not None else input.shape[-2] if input.dim() >= 2 else 0
+    segments = terms if seg is None else len(seg) - 1
     if out_size is not None and segments < out_size:
         raise ValueError(f"[lacewing.{name}] seg has {segments} segments but out_size is {out_size}")
     if out is None:

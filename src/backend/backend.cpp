@@ -11,7 +11,7 @@ namespace {
 
 Backend from_environment() {
   const char* const value = std::getenv("LACEWING_BACKEND");
-  const std::string_view name = value != nullptr ? value : "automatic";
+  const std::string_view name = value != nullptr && *value != '\0' ? value : "automatic";
   TORCH_CHECK(name == "automatic" || name == "reference",
               "[lacewing.backend] LACEWING_BACKEND must be automatic or reference, not ", name);
   return name == "reference" ? Backend::reference : Backend::automatic;

@@ -1,6 +1,7 @@
 // Whether an algorithm's gradients are exact for a cell: what is known of it, and a probe with random signs.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <lacewing/dispatch/torch.h>
@@ -42,7 +43,7 @@ bool close(const at::Tensor& a, const at::Tensor& b) {
 
 /// An Analysis where the probe says more than "position-wise".
 std::optional<Analysis> probed(const Cell& cell, std::int64_t neurons, at::TensorOptions options) {
-  const at::AutoGradMode grad_mode(true);
+  const c10::AutoGradMode grad_mode(true);
   auto generator = at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{20261115});
   const at::TensorOptions on_host = at::TensorOptions().dtype(at::kDouble);
   const auto draw = [&](at::IntArrayRef sizes) { return at::randn(sizes, generator, on_host).to(options); };

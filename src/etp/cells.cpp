@@ -2,6 +2,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <lacewing/backend.h>
@@ -159,12 +160,12 @@ at::Tensor or_zeros(const at::Tensor& gradient, const at::Tensor& like) {
 at::Tensor Cell::output(const at::Tensor& h) const { return h.select(-1, 0); }
 
 at::Tensor Cell::seen(const at::Tensor& h) const {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   return output(h).detach();
 }
 
 Linearization Cell::linearize(const at::Tensor& y, const at::Tensor& h) const {
-  const at::AutoGradMode grad_mode(true);
+  const c10::AutoGradMode grad_mode(true);
   const at::Tensor input = y.detach().requires_grad_();
   const at::Tensor state = h.detach().requires_grad_();
   const at::Tensor next = forward(input, state);
@@ -189,7 +190,7 @@ Linearization Cell::linearize(const at::Tensor& y, const at::Tensor& h) const {
 
 at::Tensor Cell::advance(const at::Tensor& y, const at::Tensor& h, const at::Tensor& ef, double alpha) const {
   Linearization step = linearize(y, h);
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const at::Tensor decayed = (batch_last(step.decay) * ef.unsqueeze(1)).sum(2);
   ef.copy_(alpha * decayed + (1 - alpha) * batch_last(step.df));
   return step.next;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <lacewing/etp/executor.h>
@@ -152,7 +153,7 @@ struct Executor::Impl {
   }
 
   void finish() {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     absorb({});
     forget();
   }
@@ -233,7 +234,7 @@ at::Tensor Executor::step(const at::Tensor& x) {
   const at::Tensor input = has_batch ? x : x.unsqueeze(0);
   at::Tensor next;
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     const at::Tensor from_input = impl_->from_input(input);
     impl_->enter(input, has_batch);
     impl_->finish();
@@ -275,10 +276,10 @@ at::Tensor Executor::window(const at::Tensor& x) {
   TORCH_CHECK(x.size(0) > 0, "[lacewing.", kStep, "] a window has at least one step");
   const bool has_batch = x.dim() == 3;
   const at::Tensor input = has_batch ? x : x.unsqueeze(1);
-  const at::AutoGradMode grad_mode(true);
+  const c10::AutoGradMode grad_mode(true);
   at::Tensor from_input = impl_->from_input(input.select(0, 0));
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     impl_->enter(input, has_batch);
     impl_->finish();
   }
@@ -310,7 +311,7 @@ void Executor::backward(const at::Tensor& loss) {
               "[lacewing.etp.backward] the loss does not depend on what the last step or window returned");
   at::Tensor& target = impl_->differentiated;
   torch::autograd::backward({loss});
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   Gradient g;
   if (impl_->gradient) {
     g = impl_->gradient->take();
@@ -350,7 +351,7 @@ void Executor::reset_state() {
   impl_->running = false;
   impl_->state = at::Tensor();
   impl_->steps = 0;
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   impl_->learning->reset();
 }
 
@@ -362,7 +363,7 @@ std::int64_t Executor::trace_elements() const { return impl_->learning->elements
 
 Values Executor::traces() {
   if (!impl_->in_window) {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     impl_->absorb({});
   }
   Values out = impl_->learning->traces();
@@ -396,7 +397,7 @@ void Executor::load(const Values& saved) {
   if (state == saved.end()) {
     return;
   }
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const std::int64_t batch = state->second.dim() == 3 ? state->second.size(0) : 0;
   const at::TensorOptions options = impl_->weight().options().requires_grad(false);
   const at::Tensor current = at::empty({batch, impl_->neurons, impl_->cell->states()}, options);

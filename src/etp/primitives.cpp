@@ -1,5 +1,6 @@
 // The primitives that ship: sparse, dense and elementwise, each with its rules.
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <lacewing/etp/primitive.h>
@@ -195,7 +196,7 @@ class ElementwisePrimitive : public WithBias {
 }  // namespace
 
 Values Primitive::xy_to_dw(const at::Tensor& x, const at::Tensor& g, const Values& trainable) const {
-  const at::AutoGradMode grad_mode(true);
+  const c10::AutoGradMode grad_mode(true);
   Values leaves;
   torch::autograd::variable_list inputs;
   for (const auto& [key, tensor] : trainable) {

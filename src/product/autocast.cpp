@@ -21,17 +21,32 @@ at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const Opt
                       at::autocast::cached_cast(type, input2, device), scale, plans, out_accumulated);
 }
 
-template <c10::DeviceType device>
-void register_device(torch::Library& m) {
-  m.impl("sparse_outer", product<Kind::outer, device>);
-  m.impl("sparse_inner", product<Kind::inner, device>);
-  m.impl("sparse_vecmat", product<Kind::vecmat, device>);
-  m.impl("sparse_mat_t_vec", product<Kind::mat_t_vec, device>);
+/// Both channels of the formula are there, or the one that is there is summed over.
+constexpr bool multiplies_matrices(const KindTraits& op) {
+  const bool a = op.x.a || op.y.a || op.z.a;
+  const bool b = op.x.b || op.y.b || op.z.b;
+  return (a && b) || (a && !op.z.a) || (b && !op.z.b);
+}
+
+template <c10::DeviceType device, Kind kind>
+void register_kind(torch::Library& m) {
+  if constexpr (kind != Kind::scale && multiplies_matrices(traits(kind))) {
+    m.impl(traits(kind).name, product<kind, device>);
+  }
+}
+
+template <c10::DeviceType device, std::size_t... Kinds>
+void register_device(torch::Library& m, std::index_sequence<Kinds...>) {
+  (register_kind<device, static_cast<Kind>(Kinds)>(m), ...);
 }
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(lacewing, AutocastCPU, m) { register_device<c10::DeviceType::CPU>(m); }
-TORCH_LIBRARY_IMPL(lacewing, AutocastCUDA, m) { register_device<c10::DeviceType::CUDA>(m); }
+TORCH_LIBRARY_IMPL(lacewing, AutocastCPU, m) {
+  register_device<c10::DeviceType::CPU>(m, std::make_index_sequence<kProducts>{});
+}
+TORCH_LIBRARY_IMPL(lacewing, AutocastCUDA, m) {
+  register_device<c10::DeviceType::CUDA>(m, std::make_index_sequence<kProducts>{});
+}
 
 }  // namespace lacewing::product

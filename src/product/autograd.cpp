@@ -284,7 +284,7 @@ at::Tensor scale_grad(c10::DispatchKeySet keys, std::int64_t kind_number, const 
                       const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2, bool out_accumulated) {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::product_scale_grad", "").typed<ScaleGradSignature>();
-  const Kind kind = static_cast<Kind>(kind_number);
+  const Kind kind = kind_of("product_scale_grad", kind_number);
   const at::Tensor y = defined_or_empty(input2);
   const Plans plans = plans_of(plan, meta, plan_bwd1, meta_bwd1, plan_bwd2, meta_bwd2);
   autograd::NodePtr<ScaleGradBackward> node;

@@ -45,6 +45,9 @@ at::Tensor apply(Kind kind, const at::Tensor& input1, const at::Tensor& input2, 
                  const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
   const std::int64_t in1 = rows_of(input1, traits(kind).x);
   const std::int64_t in2 = rows_of(input2, traits(kind).y);
+  TORCH_CHECK(!PlanMeta::from(given.plan().meta).is_dynamic() || in1 == in2, "[lacewing.", traits(kind).name,
+              "] an info whose fields are all absent takes as many rows of input1 as of input2, not ", in1, " and ",
+              in2);
   const SparseProductInfo info = given.resolved(in1);
   const std::optional<at::Tensor>& scale = info.scale();
   std::optional<InfoPlan> bwd1 = usable(info, info_bwd1, false);
@@ -65,8 +68,9 @@ std::string raw_name(Kind kind) {
   return "indexed_" + std::string(traits(kind).name).substr(std::string_view("sparse_").size()) + "_scale_gather";
 }
 
-Kind kind_named(const char* caller, const std::string& op) {
-  for (std::size_t i = 0; i < product::kTraits.size(); ++i) {
+/// One of the seven products; `also_scale`: or sparse scale.
+Kind kind_named(const char* caller, const std::string& op, bool also_scale = false) {
+  for (std::size_t i = 0; i < product::kTraits.size() && (also_scale || static_cast<Kind>(i) != Kind::scale); ++i) {
     if (op == product::kTraits[i].name) {
       return static_cast<Kind>(i);
     }
@@ -115,7 +119,9 @@ at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo:
         "[lacewing.indexed_scale_segment] an input requires grad, but this op has no gradient: use sparse_scale");
   }
   const SparseScaleInfo info(fields);
-  const std::int64_t segments = fields.seg_out ? fields.seg_out->size(0) - 1 : PlanMeta::from(info.plan().meta).terms;
+  const PlanMeta meta = PlanMeta::from(info.plan().meta);
+  const std::int64_t rows = input.dim() >= 2 ? input.size(-2) : 0;
+  const std::int64_t segments = fields.seg_out ? fields.seg_out->size(0) - 1 : meta.is_dynamic() ? rows : meta.terms;
   TORCH_CHECK(!fields.out_size || segments >= *fields.out_size, "[lacewing.indexed_scale_segment] seg has ", segments,
               " segments but out_size is ", fields.out_size.value_or(0));
   return sparse_scale(input, info.to(input.device()));
@@ -123,8 +129,8 @@ at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo:
 
 std::int64_t workspace_bytes(const std::string& op, const at::Tensor& input1, const at::Tensor& input2,
                              const InfoPlan& plan, bool out_accumulated) {
-  return product::call_workspace(kind_named("workspace_bytes", op), input1, input2, {plan.array, plan.meta},
-                                 out_accumulated);
+  return product::call_workspace(kind_named("workspace_bytes", op, /*also_scale=*/true), input1, input2,
+                                 {plan.array, plan.meta}, out_accumulated);
 }
 
 }  // namespace lacewing

@@ -75,6 +75,9 @@ OptionalTensor segments_of(const InfoPlan& plan) {
 }
 OptionalTensor order_of(const InfoPlan& plan) { return part_of(plan, &kernels::Terms::order, description(plan).terms); }
 
+/// A copy: what the user gets is not the plan's own memory.
+OptionalTensor owned(const OptionalTensor& part) { return part ? OptionalTensor(part->clone()) : std::nullopt; }
+
 /// The rows of an input in the order of scale, or none where they are 0, 1, ...; no entry may have two terms. An entry
 /// that no term uses has row 0.
 OptionalTensor by_entry(const InfoPlan& plan, const void* kernels::Terms::*part) {
@@ -91,12 +94,15 @@ OptionalTensor by_entry(const InfoPlan& plan, const void* kernels::Terms::*part)
   return rows.equal(identity) ? std::nullopt : OptionalTensor(rows);
 }
 
+/// Outside of torch.func's transforms, which would wrap the plan for as long as they run: it is kept longer.
 InfoPlan derived_plan(const InfoPlan& plan, const PlanMeta& meta, structure::View view, std::int64_t rows, bool unary) {
+  const c10::impl::ExcludeDispatchKeyGuard outside(c10::DispatchKeySet(
+      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
   return {product::call_derive_plan(plan.array, meta.to_vector(), static_cast<std::int64_t>(view), rows, unary),
           structure::derived_meta(meta, view, rows, unary).to_vector()};
 }
 
-/// Plans derived from an info, kept for its copies too.
+/// Plans derived from an info, kept for its copies too; those of a few sizes.
 template <typename Key>
 class Derived {
  public:
@@ -105,12 +111,16 @@ class Derived {
     const std::lock_guard lock(mutex_);
     auto found = plans_.find(key);
     if (found == plans_.end()) {
+      if (plans_.size() >= kKept) {
+        plans_.clear();
+      }
       found = plans_.emplace(key, make()).first;
     }
     return found->second;
   }
 
  private:
+  static constexpr std::size_t kKept = 32;
   mutable std::mutex mutex_;
   mutable std::map<Key, InfoPlan> plans_;
 };
@@ -148,10 +158,10 @@ SparseProductInfo::SparseProductInfo(std::optional<at::Tensor> scale, InfoPlan p
 SparseProductInfo::Fields SparseProductInfo::fields() const {
   Fields fields = state_->fields;
   if (state_->sorted) {
-    fields.index1 = by_entry(plan(), &kernels::Terms::index1);
-    fields.index2 = by_entry(plan(), &kernels::Terms::index2);
-    fields.seg_out = segments_of(plan());
-    fields.gather_index = order_of(plan());
+    fields.index1 = owned(by_entry(plan(), &kernels::Terms::index1));
+    fields.index2 = owned(by_entry(plan(), &kernels::Terms::index2));
+    fields.seg_out = owned(segments_of(plan()));
+    fields.gather_index = owned(order_of(plan()));
   }
   return fields;
 }
@@ -269,9 +279,9 @@ SparseScaleInfo::SparseScaleInfo(std::optional<at::Tensor> scale, InfoPlan plan)
 SparseScaleInfo::Fields SparseScaleInfo::fields() const {
   Fields fields = state_->fields;
   if (state_->sorted) {
-    fields.index = by_entry(plan(), &kernels::Terms::index1);
-    fields.seg_out = segments_of(plan());
-    fields.gather_index = order_of(plan());
+    fields.index = owned(by_entry(plan(), &kernels::Terms::index1));
+    fields.seg_out = owned(segments_of(plan()));
+    fields.gather_index = owned(order_of(plan()));
   }
   return fields;
 }

@@ -14,6 +14,7 @@
 #include <lacewing/dispatch/torch.h>
 
 #include "kernels/cpu/isa.h"
+#include "product/shape.h"
 #include "structure/plan_builder.h"
 
 namespace lacewing::product {
@@ -30,7 +31,11 @@ struct HostIndex {
   std::int64_t limit = 0;
 
   bool present() const { return tensor.defined(); }
-  const std::int64_t* data() const { return present() ? tensor.const_data_ptr<std::int64_t>() : nullptr; }
+  /// Null where absent, and only there: the data pointer of an empty tensor may be null too.
+  const std::int64_t* data() const {
+    static constexpr std::int64_t nothing = 0;
+    return !present() ? nullptr : length() == 0 ? &nothing : tensor.const_data_ptr<std::int64_t>();
+  }
   std::int64_t length() const { return tensor.size(0); }
 };
 
@@ -47,7 +52,9 @@ struct Checker {
     TORCH_CHECK(given->scalar_type() == at::kInt || given->scalar_type() == at::kLong, prefix(), argument,
                 " must have dtype int32 or int64, not ", given->scalar_type());
     TORCH_CHECK(given->dim() == 1, prefix(), argument, " must have 1 dimension, not shape ",
-                shape_text(given->sizes()));
+                shape_text(given->sym_sizes()));
+    TORCH_CHECK(!given->is_meta() && !given->unsafeGetTensorImpl()->is_python_dispatch(), prefix(), argument,
+                " has no values here: an info is built from them, so build it outside of what is traced or on meta");
     TORCH_CHECK(!device || *device == given->device(), prefix(), argument, " is on ", given->device(),
                 " but another field is on ", *device);
     device = given->device();
@@ -56,7 +63,7 @@ struct Checker {
     return host;
   }
 
-  /// One more than the largest entry; all must be at least 0.
+  /// One more than the largest entry; all must lie in [0, kLargestSize).
   std::int64_t check_range(const char* argument, const HostIndex& index) const {
     const std::int64_t* const values = index.data();
     std::atomic<std::int64_t> smallest{0};
@@ -76,6 +83,12 @@ struct Checker {
     if (smallest < 0) {
       const auto* const bad = std::find_if(values, values + index.length(), [](std::int64_t v) { return v < 0; });
       TORCH_CHECK(false, prefix(), argument, "[", bad - values, "] = ", *bad, " is negative");
+    }
+    if (largest >= kLargestSize) {
+      const auto* const bad =
+          std::find_if(values, values + index.length(), [](std::int64_t v) { return v >= kLargestSize; });
+      TORCH_CHECK(false, prefix(), argument, "[", bad - values, "] = ", *bad, " is too large: indices must be below ",
+                  kLargestSize);
     }
     return largest + 1;
   }
@@ -296,13 +309,13 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
 namespace {
 
 std::vector<std::int64_t> derived_meta(at::IntArrayRef meta, std::int64_t view, std::int64_t rows, bool unary) {
-  return structure::derived_meta(PlanMeta::from({meta.data(), meta.size()}), static_cast<structure::View>(view), rows,
-                                 unary)
+  TORCH_CHECK(view == 1 || (view == 2 && !unary), "[lacewing.derived_meta] view must be 1 or 2, not ", view);
+  return structure::derived_meta(read_meta("derived_meta", meta), static_cast<structure::View>(view), rows, unary)
       .to_vector();
 }
 
 std::vector<std::int64_t> resolved_meta(at::IntArrayRef meta, std::int64_t rows) {
-  return PlanMeta::from({meta.data(), meta.size()}).resolved(rows).to_vector();
+  return read_meta("resolved_meta", meta).resolved(rows).to_vector();
 }
 
 void set_backend_by_name(std::string_view name) {

@@ -1,6 +1,7 @@
 // The ops on CPU and CUDA: from tensors to the kernels' arguments; and their shapes on Meta.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/TensorUtils.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -100,13 +101,22 @@ at::ScalarType common_type(const at::Tensor& x, const at::Tensor& y) {
   return y.defined() ? at::result_type(x, y) : x.scalar_type();
 }
 
-/// Leading dims of sparse scale as one; a view where their strides allow it.
-at::Tensor as_batch(const at::Tensor& tensor) {
-  if (tensor.dim() == 3) {
-    return tensor;
-  }
+/// The shape of sparse scale's input with its leading dims as one.
+at::DimVector batch_sizes(const at::Tensor& tensor) {
   const at::IntArrayRef leading = tensor.sizes().slice(0, static_cast<std::size_t>(tensor.dim() - 2));
-  return tensor.reshape({c10::multiply_integers(leading), tensor.size(-2), tensor.size(-1)});
+  return {c10::multiply_integers(leading), tensor.size(-2), tensor.size(-1)};
+}
+
+/// Leading dims of sparse scale as one: a view where their strides allow it, else a copy.
+at::Tensor as_batch(const at::Tensor& tensor) {
+  return tensor.dim() == 3 ? tensor : tensor.reshape(batch_sizes(tensor));
+}
+
+/// The bytes of that copy.
+std::int64_t batch_copy_bytes(const at::Tensor& tensor) {
+  const bool view = tensor.dim() <= 3 || tensor.numel() == 0 ||
+                    at::detail::computeStride(tensor.sizes(), tensor.strides(), batch_sizes(tensor)).has_value();
+  return view ? 0 : static_cast<std::int64_t>(tensor.nbytes());
 }
 
 at::Tensor forward(Kind kind, const at::Tensor& x, const at::Tensor& y, const OptionalTensor& scale,
@@ -158,9 +168,7 @@ at::Tensor scale_grad(std::int64_t kind_number, const at::Tensor& input1, const 
                       const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
                       const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2,
                       at::IntArrayRef meta_bwd2, bool out_accumulated) {
-  TORCH_CHECK(kind_number >= 0 && kind_number <= kProducts, "[lacewing.product_scale_grad] kind must lie in [0, ",
-              kProducts, "], not ", kind_number);
-  const Kind kind = static_cast<Kind>(kind_number);
+  const Kind kind = kind_of("product_scale_grad", kind_number);
   if (on_host(input1)) {
     return scale_grad(kind_number, host(input1), host(input2), host(grad), host(plan), meta, plan_bwd1, meta_bwd1,
                       plan_bwd2, meta_bwd2, out_accumulated)
@@ -189,15 +197,17 @@ at::Tensor scale_grad(std::int64_t kind_number, const at::Tensor& input1, const 
 
 std::int64_t product_workspace(std::int64_t kind_number, const at::Tensor& input1, const OptionalTensor& input2,
                                const at::Tensor& plan, at::IntArrayRef meta, bool out_accumulated) {
-  const Kind kind = static_cast<Kind>(kind_number);
-  const at::Tensor x = kind == Kind::scale ? as_batch(input1) : input1;
+  const Kind kind = kind_of("product_workspace", kind_number);
   const at::Tensor y = input2.value_or(at::Tensor());
-  const ProductShape shape = check_product(kind, x, y, std::nullopt, plan, meta, out_accumulated);
-  if (x.is_cuda() || backend() == Backend::reference || shape.batch == 0) {
-    return 0;
+  const ProductShape given = check_product(kind, input1, y, std::nullopt, plan, meta, out_accumulated);
+  const std::int64_t copied = kind == Kind::scale ? batch_copy_bytes(input1) : 0;
+  if (input1.is_cuda() || backend() == Backend::reference || given.batch == 0) {
+    return copied;
   }
-  return kernels::cpu::product_workspace(arguments(kind, shape, x, y, plan, out_accumulated),
-                                         torch_executor().max_threads());
+  const at::Tensor x = kind == Kind::scale ? as_batch(input1) : input1;
+  const ProductShape shape = check_product(kind, x, y, std::nullopt, plan, meta, out_accumulated);
+  return copied + kernels::cpu::product_workspace(arguments(kind, shape, x, y, plan, out_accumulated),
+                                                  torch_executor().max_threads());
 }
 
 PlanMeta check_derivable(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
@@ -255,7 +265,7 @@ at::Tensor scale_grad_meta(std::int64_t kind, const at::Tensor& input1, const Op
                            at::IntArrayRef, const OptionalTensor&, at::IntArrayRef, bool out_accumulated) {
   const at::Tensor y = input2.value_or(at::Tensor());
   const ProductShape shape =
-      check_product(static_cast<Kind>(kind), input1, y, std::nullopt, plan, meta, out_accumulated);
+      check_product(kind_of("product_scale_grad", kind), input1, y, std::nullopt, plan, meta, out_accumulated);
   const at::ScalarType type = at::promote_types(common_type(input1, y), grad.scalar_type());
   return at::empty({shape.plan.entries}, input1.options().dtype(type));
 }

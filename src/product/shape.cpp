@@ -126,6 +126,18 @@ std::string shape_text(c10::SymIntArrayRef sizes) {
   return text.str();
 }
 
+PlanMeta read_meta(const char* op, at::IntArrayRef meta) {
+  TORCH_CHECK(meta.size() == PlanMeta::size, "[lacewing.", op, "] meta must have ", PlanMeta::size, " integers, not ",
+              meta.size());
+  return PlanMeta::from({meta.data(), meta.size()});
+}
+
+Kind kind_of(const char* op, std::int64_t number) {
+  TORCH_CHECK(number >= 0 && number <= kProducts, "[lacewing.", op, "] kind must lie in [0, ", kProducts, "], not ",
+              number);
+  return static_cast<Kind>(number);
+}
+
 c10::SymDimVector ProductShape::output(Channels z) const {
   c10::SymDimVector sizes;
   if (z_batched) {
@@ -147,8 +159,7 @@ ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y, 
   const bool unary = kind == Kind::scale;
   const char* const name_x = unary ? "input" : "input1";
   const char* const index_x = unary ? "index" : "index1";
-  TORCH_CHECK(meta.size() == PlanMeta::size, "[lacewing.", op.name, "] meta must have ", PlanMeta::size,
-              " integers, not ", meta.size());
+  const PlanMeta given = read_meta(op.name, meta);
   check_floating(kind, name_x, x);
   check_device(kind, "the info", plan, x);
   ProductShape shape;
@@ -183,7 +194,6 @@ ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y, 
   shape.extent_a = a.value_or(1);
   shape.extent_b = b.value_or(1);
 
-  const PlanMeta given = PlanMeta::from({meta.data(), meta.size()});
   if (given.is_dynamic()) {
     TORCH_CHECK(unary || shape.rows_x == shape.rows_y, "[lacewing.", op.name,
                 "] an info whose fields are all absent takes as many rows of input1 as of input2, not ", shape.rows_x,
@@ -192,6 +202,9 @@ ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y, 
   } else {
     shape.plan = given;
   }
+  TORCH_CHECK(shape.plan.terms >= 0 && shape.plan.rows >= 0 && plan.sym_numel() == shape.plan.length() &&
+                  plan.scalar_type() == (shape.plan.has(PlanMeta::wide) ? at::kLong : at::kInt),
+              "[lacewing.", op.name, "] meta does not describe the plan, an array of ", plan.sym_numel(), " integers");
   check_rows(kind, index_x, name_x, x, shape.rows_x, layout_x.rows_dim, shape.plan, plan, false);
   if (!unary) {
     check_rows(kind, "index2", "input2", y, shape.rows_y, shape.y_batched ? 1 : 0, shape.plan, plan, true);
@@ -214,7 +227,7 @@ void check_backward_plan(Kind kind, const char* argument, bool second, const Pla
   if (meta.empty()) {
     return;
   }
-  const PlanMeta backward = PlanMeta::from({meta.data(), meta.size()});
+  const PlanMeta backward = read_meta(traits(kind).name, meta);
   bool same = true;
   if (backward.is_dynamic() || forward.is_dynamic()) {
     same = (backward.is_dynamic() || backward.is_identity()) && (forward.is_dynamic() || forward.is_identity());

@@ -28,6 +28,12 @@ struct ProductShape {
   c10::SymDimVector output(Channels z) const;
 };
 
+/// The description of a plan from the integers that an op was given; `op` is whom the error names.
+structure::PlanMeta read_meta(const char* op, at::IntArrayRef meta);
+
+/// The kind with this number, as ops take it.
+Kind kind_of(const char* op, std::int64_t number);
+
 /// Checks operands and plan of a product against each other; y is undefined for Kind::scale. Throws c10::Error with one
 /// sentence.
 ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y, const std::optional<at::Tensor>& scale,

@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include "product/calls.h"
+#include "product/shape.h"
 
 namespace lacewing::product {
 namespace {
@@ -129,7 +130,7 @@ at::Tensor scale_grad(std::int64_t kind, const at::Tensor& input1, const Optiona
   const Batched y = unwrap(input2.value_or(at::Tensor()), scope.level);
   const Batched g = unwrap(grad, scope.level);
   const auto call = [&](const at::Tensor& first, const at::Tensor& second, const at::Tensor& upstream) {
-    return call_scale_grad(static_cast<Kind>(kind), first, second, upstream, plans, out_accumulated);
+    return call_scale_grad(kind_of("product_scale_grad", kind), first, second, upstream, plans, out_accumulated);
   };
   if (!x.batched && !y.batched && !g.batched) {
     return call(x.value, y.value, g.value);

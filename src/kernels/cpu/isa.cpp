@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 
 namespace lacewing::kernels::cpu {
@@ -23,6 +25,10 @@ Isa best() {
 Isa wanted() {
   const char* const value = std::getenv("LACEWING_CPU_ISA");
   const std::string_view name = value != nullptr ? value : "";
+  if (name != "" && name != "baseline" && name != "avx2" && name != "avx512") {
+    throw std::invalid_argument("[lacewing.cpu_isa] LACEWING_CPU_ISA must be baseline, avx2 or avx512, not " +
+                                std::string(name));
+  }
   return name == "baseline" ? Isa::baseline : name == "avx2" ? Isa::avx2 : Isa::avx512;
 }
 

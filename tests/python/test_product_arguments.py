@@ -1,0 +1,235 @@
+"""What reaches the registered ops and the builders with arguments at the edge: never a crash, never a silent answer."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import lacewing
+
+LARGEST = 2**63 - 1
+
+
+@pytest.fixture
+def operands(device: str) -> tuple[Tensor, Tensor]:
+    """Two operands of three rows."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 3, 4, generator=generator, dtype=torch.float64)
+    y = torch.randn(2, 3, 4, generator=generator, dtype=torch.float64)
+    return x.to(device), y.to(device)
+
+
+def info_on(device: str) -> lacewing.SparseProductInfo:
+    info: lacewing.SparseProductInfo = lacewing.sparse_product_info([0, 1, 2, 0], [1, 2, 0, 0], [0, 1, 1, 3]).to(device)
+    return info
+
+
+def test_an_empty_gather_index_selects_nothing(operands: tuple[Tensor, Tensor], device: str) -> None:
+    info = lacewing.SparseProductInfo(index1=[0, 0], index2=[0, 0], gather_index=[], out_size=3).to(device)
+    assert torch.equal(lacewing.sparse_mul(*operands, info), torch.zeros_like(operands[0]))
+
+    none = lacewing.SparseProductInfo(index1=[0, 0], index2=[0, 0], gather_index=[]).to(device)
+    assert lacewing.sparse_mul(*operands, none).shape == (2, 0, 4)
+    assert lacewing.indexed_mul_scale_gather(*operands, None, [0, 0], [0, 0], None, []).shape == (2, 0, 4)
+    assert lacewing.SparseProductInfo(index1=[0], index2=[0], gather_index=[], out_size=0).out_size == 0
+    scale = lacewing.SparseScaleInfo(index=[0, 0], gather_index=[], out_size=0).to(device)
+    assert lacewing.sparse_scale(operands[0], scale).shape == (2, 0, 4)
+
+
+@pytest.mark.parametrize(
+    ("argument", "build"),
+    [
+        ("index1", lambda: lacewing.sparse_product_info([LARGEST], [0], [0])),
+        ("index", lambda: lacewing.sparse_product_infos([0, 0], [0, 0], [0, LARGEST], in1_size=3)),
+        ("index2", lambda: lacewing.SparseProductInfo(index2=[LARGEST])),
+        ("index_out", lambda: lacewing.SparseProductInfo(index_out=[LARGEST], out_size=3)),
+        ("gather_index", lambda: lacewing.SparseProductInfo(gather_index=[LARGEST], index1=[0])),
+        ("index", lambda: lacewing.SparseScaleInfo(index=[LARGEST])),
+    ],
+)
+def test_the_largest_integer_is_no_index(argument: str, build: Callable[[], object]) -> None:
+    with pytest.raises(RuntimeError, match=rf"\] {argument}\[\d\] = {LARGEST} is too large: indices must be below"):
+        build()
+
+
+def test_transforms_leave_nothing_behind_on_the_info(operands: tuple[Tensor, Tensor], device: str) -> None:
+    x = operands[0]
+    info = info_on(device)
+
+    def energy(a: Tensor) -> Tensor:
+        return lacewing.sparse_mul(a, a, info).pow(2).sum()
+
+    first = torch.func.hessian(energy)(x)
+    assert torch.equal(torch.func.hessian(energy)(x), first)
+    assert torch.func.jacrev(torch.func.grad(energy))(x).shape == (*x.shape, *x.shape)
+    leaf = x.clone().requires_grad_()
+    energy(leaf).backward()
+    assert torch.allclose(torch.func.grad(energy)(x), leaf.grad)
+
+    scale = lacewing.SparseScaleInfo(index=[0, 2], seg_out=[0, 2]).to(device)
+    for _ in range(2):
+        second = torch.func.grad(
+            lambda a: torch.func.grad(lambda b: lacewing.sparse_scale(b, scale).pow(3).sum())(a).sum()
+        )
+        assert second(x).shape == x.shape
+        assert torch.func.grad(lambda a: lacewing.sparse_scale(a, scale).sum())(x).shape == x.shape
+
+
+def test_a_list_of_coefficients_keeps_double_precision(operands: tuple[Tensor, Tensor], device: str) -> None:
+    info = lacewing.sparse_product_info([0, 1], [0, 1], [0, 1], [1 / 3, 2 / 3]).to(device)
+    x, y = operands
+    thirds = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64, device=device).view(2, 1)
+    torch.testing.assert_close(lacewing.sparse_mul(x, y, info), thirds * x[:, :2] * y[:, :2], rtol=1e-15, atol=1e-15)
+    assert lacewing.sparse_mul(x.float(), y.float(), info).dtype == torch.float32
+
+
+def test_descriptions_that_do_not_fit_the_plan_are_refused(operands: tuple[Tensor, Tensor], device: str) -> None:
+    x, y = operands
+    plan = info_on(device)._plan
+    none = (None, [], None, [], False)
+    with pytest.raises(
+        RuntimeError, match=r"\[lacewing.sparse_mul\] meta does not describe the plan, an array of 1 int"
+    ):
+        lacewing.ops.sparse_mul(x, y, None, plan.array[:1], plan.meta, *none)
+    with pytest.raises(RuntimeError, match=r"\[lacewing.sparse_mul\] meta does not describe the plan"):
+        lacewing.ops.sparse_mul(x, y, None, plan.array.long(), plan.meta, *none)
+    with pytest.raises(RuntimeError, match=r"\[lacewing.sparse_mul\] meta must have 10 integers, not 3"):
+        lacewing.ops.sparse_mul(x, y, None, plan.array, plan.meta[:3], *none)
+    leaf = x.clone().requires_grad_()
+    with pytest.raises(RuntimeError, match=r"\[lacewing.sparse_mul\] meta must have 10 integers, not 2"):
+        lacewing.ops.sparse_mul(leaf, y, None, *plan, plan.array, [1, 2], None, [], False)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda x: lacewing.ops.resolved_meta([], 3), "meta must have 10 integers, not 0"),
+        (lambda x: lacewing.ops.derived_meta([], 1, 3, False), "meta must have 10 integers, not 0"),
+        (lambda x: lacewing.ops.derived_meta([0] * 10, 7, 3, False), "view must be 1 or 2, not 7"),
+        (
+            lambda x: lacewing.ops.product_workspace(99, x, x, info_on("cpu")._plan.array, [0] * 10, False),
+            r"kind must lie in \[0, 7\], not 99",
+        ),
+        (
+            lambda x: lacewing.ops.product_scale_grad(
+                -1, x.clone().requires_grad_(), x, x, *info_on("cpu")._plan, None, [], None, [], False
+            ),
+            r"kind must lie in \[0, 7\], not -1",
+        ),
+    ],
+)
+def test_raw_ops_refuse_what_they_cannot_read(call: Callable[[Tensor], object], sentence: str) -> None:
+    with pytest.raises(RuntimeError, match=sentence):
+        call(torch.ones(1, 3, 2))
+
+
+def test_absent_segments_count_as_many_as_there_are_terms(operands: tuple[Tensor, Tensor], device: str) -> None:
+    x = operands[0]
+    with pytest.raises(ValueError, match="seg has 2 segments but out_size is 5"):
+        lacewing.indexed_scale_segment(x, None, [0, 1], None, out_size=5)
+    assert torch.equal(lacewing.indexed_scale_segment(x, None, None, None, out_size=3), x)
+    out = torch.empty_like(x)
+    assert torch.equal(lacewing.indexed_scale_segment(x, None, None, None, out=out), x)
+
+
+def test_an_info_of_a_size_alone_needs_operands_of_equal_rows(device: str) -> None:
+    x, y = torch.ones(2, 3, 4, device=device), torch.ones(2, 4, 4, device=device)
+    with pytest.raises(ValueError, match="as many rows of input1 as of input2, not 3 and 4"):
+        lacewing.sparse_mul(x, y, lacewing.SparseProductInfo(out_size=5).to(device))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, info: lacewing.derive_backward(None, 1, 1),
+        lambda x, info: lacewing.derive_backward(info, None, 3),
+        lambda x, info: lacewing.derive_backward(info, -1, 3),
+        lambda x, info: lacewing.workspace_bytes("sparse_mul", x, None, info),
+        lambda x, info: lacewing.workspace_bytes("sparse_mul", x, x, None),
+        lambda x, info: lacewing.indexed_mul_scale_gather([1.0], x),
+        lambda x, info: lacewing.indexed_scale_segment([1.0], None, [0], [0, 1]),
+        lambda x, info: lacewing.indexed_scale_segment(x, None, [0], [0, 1], out=[1]),
+    ],
+)
+def test_arguments_of_another_type_get_a_sentence(call: Callable[[Tensor, object], object]) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^\[lacewing\.\w+\] \w+ must be "):
+        call(torch.ones(1, 3, 2), info_on("cpu"))
+
+
+def test_infos_are_not_built_from_tensors_without_values() -> None:
+    with pytest.raises(RuntimeError, match="index1 has no values here: an info is built from them"):
+        lacewing.sparse_product_info(torch.zeros(3, dtype=torch.long, device="meta"))
+
+
+def test_fields_are_copies(device: str) -> None:
+    info = lacewing.sparse_product_info([1, 0], torch.tensor([0, 2**33]), [0, 0]).to(device)
+    for name in ("seg_out", "gather_index", "index1", "index2"):
+        field = getattr(info, name)
+        if field is not None:
+            field.fill_(7)
+    assert info.seg_out.tolist() == [0, 2]
+    assert info.index1.tolist() == [1, 0]
+    assert info.index2.tolist() == [0, 2**33]
+
+
+def test_torch_load_takes_infos_with_its_default(device: str) -> None:
+    for info in (info_on(device), lacewing.SparseScaleInfo([0.5], [0], [0, 1]).to(device)):
+        file = io.BytesIO()
+        torch.save(info, file)
+        file.seek(0)
+        assert repr(torch.load(file)) == repr(info)
+
+
+def test_export_with_an_info_as_argument(operands: tuple[Tensor, Tensor], device: str) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Tensor, y: Tensor, info: lacewing.SparseProductInfo) -> Tensor:
+            return lacewing.sparse_mul(x, y, info)
+
+    arguments = (*operands, info_on(device))
+    program = torch.export.export(Module(), arguments)
+    assert torch.equal(program.module()(*arguments), lacewing.sparse_mul(*arguments))
+
+
+def test_plans_are_kept_for_a_few_sizes_only(device: str) -> None:
+    info = info_on(device)
+    for rows in range(3, 103):
+        x = torch.ones(1, rows, 2, device=device, requires_grad=True)
+        lacewing.sparse_mul(x, x, info).sum().backward()
+    assert len(info._derived) <= 32
+
+
+def test_leading_dims_without_a_common_stride_are_counted(device: str) -> None:
+    x = torch.ones(2, 5, 3, 8, device=device).transpose(0, 1)
+    info = lacewing.SparseScaleInfo(index=[0, 1, 2, 0], seg_out=[0, 2, 4]).to(device)
+    assert lacewing.workspace_bytes("sparse_scale", x, None, info) == x.nbytes
+    assert lacewing.workspace_bytes("sparse_scale", x.contiguous(), None, info) == 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "sentence"),
+    [
+        ("LACEWING_CPU_ISA", "foo", "LACEWING_CPU_ISA must be baseline, avx2 or avx512, not foo"),
+        ("LACEWING_BACKEND", "foo", "LACEWING_BACKEND must be automatic or reference, not foo"),
+        ("LACEWING_CPU_ISA", "", None),
+        ("LACEWING_BACKEND", "", None),
+    ],
+)
+def test_environment_variables(variable: str, value: str, sentence: str | None) -> None:
+    program = "import lacewing; print(lacewing.cpu_isa(), lacewing.get_backend())"
+    package = str(Path(lacewing.__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": package, variable: value}
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    if sentence is None:
+        assert run.returncode == 0, run.stderr
+        assert run.stdout.split()[1] == "automatic"
+    else:
+        assert run.returncode != 0
+        assert sentence in run.stderr
