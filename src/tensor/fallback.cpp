@@ -27,7 +27,6 @@ const std::unordered_set<std::string>& not_decomposed() {
       "aten::feature_dropout",
       "aten::feature_alpha_dropout",
       "aten::histogramdd",
-      "aten::embedding_renorm",
       "aten::gradient",
       "aten::matrix_exp",
       "aten::matrix_power",
@@ -51,7 +50,6 @@ const std::unordered_set<std::string>& not_decomposed() {
       "aten::multilabel_margin_loss",
       "aten::max_pool1d",
       "aten::scaled_dot_product_attention",
-      "aten::to_mkldnn",
       "aten::rrelu",
       "aten::lstm",
       "aten::gru",
@@ -84,11 +82,21 @@ bool decomposes(const c10::OperatorHandle& op) {
          !not_decomposed().contains(op.schema().name());
 }
 
+/// Refuses what was written to copies of the arguments.
+void look_at_all(const Call& call) {
+  call.each_tensor([](const at::Tensor& t) {
+    if (is_sparse(t)) {
+      components(t);
+    }
+  });
+}
+
 /// The op's own composition of other ops, each of which comes back here.
 bool decompose(Call& call) {
   torch::jit::Stack stack(call.args.begin(), call.args.end());
   try {
     call.op.redispatchBoxed(call.keys.remove(kKey), &stack);
+    look_at_all(call);
   } catch (const InPlaceRefusal&) {
     return Call::decline();
   }
@@ -214,15 +222,16 @@ void answer(Call& call) {
 
 namespace {
 
-/// Results of a view op that are new tensors: what is written to them would not reach the tensor that they are of.
+/// Results of a view op are new tensors: what is written to them would not reach the tensor that they are of.
 void mark_views(const Call& call) {
   const auto& returns = call.schema().returns();
-  if (call.schema().is_mutable() || returns.empty() || returns[0].alias_info() == nullptr) {
+  if (call.schema().is_mutable() || returns.empty() || returns[0].alias_info() == nullptr || !call.is_sparse_at(0)) {
     return;
   }
+  const at::Tensor& base = call.tensor(0);
   const auto mark = [&](const at::Tensor& t) {
-    if (is_sparse(t) && !(call.args[0].isTensor() && t.is_same(call.args[0].toTensor()))) {
-      mark_view(t);
+    if (!t.is_same(base)) {
+      mark_view(call.schema().name(), t, base);
     }
   };
   for (const c10::IValue& result : call.results()) {
@@ -238,6 +247,7 @@ void mark_views(const Call& call) {
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Call call(op, keys, stack);
+  look_at_all(call);
   answer(call);
   mark_views(call);
   torch::jit::drop(*stack, call.args.size());
