@@ -215,6 +215,8 @@ class SparseTensor(Tensor):
         """Writes elements given by one integer, index tensor or mask for each sparse dim."""
         if self._read is not None and self._read[1]() is value and self._read[0] is index:
             _own(ops.tensor_forget_copy, self._inner, value)
+        if isinstance(value, SparseTensor):
+            value = value.to_dense()  # every element of it is written
         index = index if isinstance(index, tuple) else (index,)
         if any(not isinstance(i, (int, Tensor)) for i in index):
             raise NotImplementedError(

@@ -226,7 +226,8 @@ def test_assignment_writes_what_it_writes_to_a_strided_tensor(index: object) -> 
     s, dense = example(), example().to_dense()
 
     s[index] = 7.0
-    dense[index] = 7.0
+    s[index] += 2.0
+    dense[index] = 9.0
 
     assert torch.equal(s.to_dense(), dense)
 
