@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -22,6 +23,21 @@ def _not_compiled(function: _F) -> _F:
     return disabled
 
 
+def _own(op: Callable[..., Any], *args: Any) -> Any:
+    """Calls an op that only this library has on the tensor inside of a shell.
+
+    A torch.func transform does not know the op; what it captured from outside is looked at outside of it.
+    """
+    for t in args:
+        if isinstance(t, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(t):
+            raise RuntimeError(
+                "[lacewing.SparseTensor] a fill that belongs to a torch.func transform cannot be given to a sparse "
+                "tensor: use torch.autograd"
+            )
+    with torch._C._DisableFuncTorch():
+        return op(*args)
+
+
 class Undefined:
     """The fill of tensors whose elements without an entry are nothing, such as missing edges of a graph."""
 
@@ -39,6 +55,7 @@ class SparseTensor(Tensor):
     """
 
     _inner: Tensor
+    _read: tuple[Any, weakref.ref[Tensor]] | None  # the last element read, for s[i] += x
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> SparseTensor:
@@ -47,6 +64,7 @@ class SparseTensor(Tensor):
             cls, inner.shape, dtype=inner.dtype, device=inner.device, requires_grad=False
         )
         shell._inner = inner
+        shell._read = None
         return shell
 
     @classmethod
@@ -64,8 +82,11 @@ class SparseTensor(Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Never reached by way of torch's functions."""
-        raise RuntimeError(f"[lacewing.SparseTensor] {func} was called on the shell of a sparse tensor")
+        """Reached where torch.func takes a sparse tensor as its input, and never by way of torch's functions."""
+        raise RuntimeError(
+            f"[lacewing.SparseTensor] {func} was called on a sparse tensor that is the input of a torch.func "
+            "transform: capture the tensor and transform a function of strided ones, or use torch.autograd"
+        )
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         shape = tuple(self._inner.shape)
@@ -78,7 +99,7 @@ class SparseTensor(Tensor):
         kind = self.fill_kind
         if kind != "scalar":
             return kind
-        fill = ops.tensor_fill(self._inner)
+        fill = _own(ops.tensor_fill, self._inner)
         return (
             "scalar"
             if fill.device.type != "cpu"
@@ -88,58 +109,91 @@ class SparseTensor(Tensor):
         )
 
     @property
+    @_not_compiled
     def nse(self) -> int:
         """The number of entries."""
-        count: int = ops.tensor_nse(self._inner)
+        count: int = _own(ops.tensor_nse, self._inner)
         return count
 
     @property
+    @_not_compiled
     def fill_kind(self) -> str:
         """``"scalar"``, ``"undefined"`` or ``"array"``."""
-        return _KINDS[ops.tensor_fill_kind(self._inner)]
+        return _KINDS[_own(ops.tensor_fill_kind, self._inner)]
 
     @property
+    @_not_compiled
     def fill_value(self) -> Tensor | Undefined:
         """What an element without an entry is."""
-        fill: Tensor | None = ops.tensor_fill(self._inner)
+        fill: Tensor | None = _own(ops.tensor_fill, self._inner)
         return undefined if fill is None else fill
 
+    @property
+    @_not_compiled
+    def requires_grad(self) -> bool:
+        """Whether values or fill do. Set to true it is set for the values, to false for both."""
+        return self._inner.requires_grad
+
+    @requires_grad.setter
+    @_not_compiled
+    def requires_grad(self, wanted: bool) -> None:
+        # torch's flag of the tensor inside follows its components when it is read, and they follow it.
+        if self._inner.requires_grad != wanted:
+            self._inner.requires_grad = wanted
+            _ = self._inner.requires_grad
+
+    @_not_compiled
+    def requires_grad_(self, requires_grad: bool = True) -> SparseTensor:
+        """Sets ``requires_grad``."""
+        self.requires_grad = requires_grad
+        return self
+
+    @_not_compiled
     def indices(self) -> Tensor:
         """(sparse dims, nse)."""
-        result: Tensor = ops.tensor_indices(self._inner)
+        result: Tensor = _own(ops.tensor_indices, self._inner)
         return result
 
+    @_not_compiled
     def values(self) -> Tensor:
         """(nse, *dense shape): the tensor that gradients reach and optimizers take."""
-        result: Tensor = ops.tensor_values(self._inner)
+        result: Tensor = _own(ops.tensor_values, self._inner)
         return result
 
+    @_not_compiled
     def to_dense(self, fill: object = None, **_: object) -> Tensor:  # type: ignore[override]
         """The strided tensor; ``fill`` stands for an undefined fill."""
-        given = None if fill is None else torch.as_tensor(fill, dtype=self._inner.dtype, device=self._inner.device)
-        result: Tensor = ops.tensor_to_dense(self._inner, given)
+        given = None if fill is None else _fill_arguments("to_dense", fill, self.values())[1]
+        result: Tensor = _own(ops.tensor_to_dense, self._inner, given)
         return result
 
+    @_not_compiled
     def coalesce(self) -> SparseTensor:
         """Entries sorted by index, duplicates added."""
-        return SparseTensor(ops.tensor_coalesce(self._inner))
+        return SparseTensor(_own(ops.tensor_coalesce, self._inner))
 
+    @_not_compiled
     def is_coalesced(self) -> bool:
         """Whether entries are sorted and distinct."""
-        result: bool = ops.tensor_is_coalesced(self._inner)
+        result: bool = _own(ops.tensor_is_coalesced, self._inner)
         return result
 
+    @_not_compiled
     def prune(self) -> SparseTensor:
         """Without the entries that equal the fill."""
-        return SparseTensor(ops.tensor_prune(self._inner))
+        return SparseTensor(_own(ops.tensor_prune, self._inner))
 
+    @_not_compiled
     def with_fill(self, fill_value: object) -> SparseTensor:
         """The same entries with another fill."""
-        return SparseTensor(ops.tensor_with_fill(self._inner, *_fill_arguments("with_fill", fill_value, self.values())))
+        return SparseTensor(
+            _own(ops.tensor_with_fill, self._inner, *_fill_arguments("with_fill", fill_value, self.values()))
+        )
 
+    @_not_compiled
     def additive(self) -> tuple[Tensor, SparseTensor]:
         """``(a, s)`` with ``self == a + s``, where s has the fill 0."""
-        additive, sparse = ops.tensor_to_additive(self._inner)
+        additive, sparse = _own(ops.tensor_to_additive, self._inner)
         return additive, SparseTensor(sparse)
 
     def backward(self, *args: object, **kwargs: object) -> None:
@@ -149,8 +203,20 @@ class SparseTensor(Tensor):
             "backward() on its values()"
         )
 
+    @_not_compiled
+    def __getitem__(self, index: Any) -> Tensor:
+        """A copy: only ``s[i, j] += x`` and assignment write to the tensor."""
+        result: Tensor = super().__getitem__(index)
+        self._read = index, weakref.ref(result)
+        return result
+
+    @_not_compiled
     def __setitem__(self, index: Any, value: Any) -> None:
         """Writes elements given by one integer, index tensor or mask for each sparse dim."""
+        if self._read is not None and self._read[1]() is value and self._read[0] is index:
+            _own(ops.tensor_forget_copy, self._inner, value)
+        if isinstance(value, SparseTensor):
+            value = value.to_dense()  # every element of it is written
         index = index if isinstance(index, tuple) else (index,)
         if any(not isinstance(i, (int, Tensor)) for i in index):
             raise NotImplementedError(
@@ -162,20 +228,20 @@ class SparseTensor(Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
         values = self.values()
-        fill = ops.tensor_fill(self._inner)
+        fill = _own(ops.tensor_fill, self._inner)
         copy = _rebuild(
             self.indices().clone(),
             values.detach().clone().requires_grad_(values.requires_grad),
             tuple(self._inner.shape),
-            ops.tensor_fill_kind(self._inner),
+            _own(ops.tensor_fill_kind, self._inner),
             None if fill is None else fill.detach().clone().requires_grad_(fill.requires_grad),
         )
         memo[id(self)] = copy
         return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        fill = ops.tensor_fill(self._inner)
-        parts = (self.indices(), self.values(), tuple(self._inner.shape), ops.tensor_fill_kind(self._inner), fill)
+        fill = _own(ops.tensor_fill, self._inner)
+        parts = (self.indices(), self.values(), tuple(self._inner.shape), _own(ops.tensor_fill_kind, self._inner), fill)
         return _rebuild, parts
 
 
@@ -200,6 +266,11 @@ def _fill_arguments(op: str, fill_value: object, values: Tensor) -> tuple[int, T
         return 1, None
     if isinstance(fill_value, Tensor):
         return (0 if fill_value.dim() == 0 else 2), fill_value
+    with torch._C._DisableFuncTorch():  # a number is no part of a transform
+        return _number_arguments(op, fill_value, values)
+
+
+def _number_arguments(op: str, fill_value: object, values: Tensor) -> tuple[int, Tensor]:
     if isinstance(fill_value, (bool, int, float, complex)):
         number = torch.tensor(fill_value)
         if not torch.can_cast(number.dtype, values.dtype):

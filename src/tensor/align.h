@@ -13,7 +13,7 @@ Components dense_to_sparse_dims(const Components& c, std::int64_t count);
 /// All sparse dims of the pattern over the given sizes (aligned at the right, sizes of 1 and missing dims repeat).
 Components expand_sparse(const Components& c, at::IntArrayRef sparse_sizes);
 
-/// Operands with the same pattern. `fills` says for each whether it has one.
+/// The values of several operands on one pattern.
 struct Aligned {
   PatternPtr pattern;
   std::vector<at::Tensor> values;  ///< (nse of the pattern, *dense), one for each operand
@@ -24,7 +24,7 @@ enum class Join {
   both,  ///< the indices that all operands have
 };
 
-/// Operands over one shape (`sparse_sizes`) and one number of dense dims, or nothing where an array fill is in the way.
+/// Operands over `out_shape` with so many dense dims, or nothing where an array fill is in the way.
 std::optional<std::vector<Components>> same_shape(const std::vector<Components>& operands, at::IntArrayRef out_shape,
                                                   std::int64_t dense_dims);
 

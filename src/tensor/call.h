@@ -80,12 +80,6 @@ std::span<const RuleEntry> matmul_rules();
 bool pointwise(Call& call);
 bool is_pointwise(const c10::OperatorHandle& op);
 
-/// An op in place whose result cannot stay in the format. Inside a composite op it means: not to be decomposed.
-class InPlaceRefusal : public c10::Error {
- public:
-  using c10::Error::Error;
-};
-
 /// Ops that write to an argument.
 bool mutate(Call& call);
 

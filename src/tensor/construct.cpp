@@ -190,9 +190,11 @@ at::Tensor to_dense(const at::Tensor& sparse, const std::optional<at::Tensor>& f
   Components c = checked("to_dense", sparse);
   if (fill) {
     TORCH_CHECK(!c.has_fill(), "[lacewing.to_dense] fill= stands for an undefined fill, but this tensor has one");
+    tensor::refuse_functorch("fill", *fill);
     c.fill = checked_fill("to_dense", Fill::of(fill->to(c.values.options().requires_grad(false))), c.values);
   }
-  return tensor::densified(c);
+  const at::Tensor dense = tensor::densified(c);
+  return dense.is_alias_of(c.values) ? dense.clone() : dense;
 }
 
 bool is_sparse_tensor(const at::Tensor& t) { return tensor::is_sparse(t); }
@@ -321,11 +323,15 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def("tensor_sparse_dim(Tensor sparse) -> int", sparse_dim);
   m.def("tensor_coalesce(Tensor sparse) -> Tensor", coalesce);
   m.def("tensor_is_coalesced(Tensor sparse) -> bool", is_coalesced);
+  m.def("tensor_forget_copy(Tensor sparse, Tensor copy) -> ()");
   m.def("tensor_prune(Tensor sparse) -> Tensor", prune);
   m.def("tensor_to_additive(Tensor sparse) -> (Tensor, Tensor)", to_additive_op);
   m.def("tensor_from_additive(Tensor additive, Tensor sparse) -> Tensor", from_additive);
   m.def("is_sparse_tensor(Tensor tensor) -> bool", is_sparse_tensor);
 }
+
+// Not by way of the fallback, which looks at the tensor first.
+TORCH_LIBRARY_IMPL(lacewing, DeferredInit, m) { m.impl("tensor_forget_copy", forget_copy); }
 
 }  // namespace tensor
 }  // namespace lacewing

@@ -13,52 +13,30 @@
 namespace lacewing::tensor {
 namespace {
 
-/// Composites that write into tensors which they make from their input, or look at its storage: not decomposed.
+/// Composites that are not decomposed: they draw numbers or write to other arguments, and so must not be tried and then
+/// run again, or they write into what they made from their input, or look at its storage.
 const std::unordered_set<std::string>& not_decomposed() {
   static const std::unordered_set<std::string> names{
       "aten::_sparse_coo_tensor_unsafe",
-      "aten::cdist",
-      "aten::combinations",
-      "aten::corrcoef",
-      "aten::cov",
       "aten::cosine_similarity",
       "aten::dropout",
       "aten::alpha_dropout",
       "aten::feature_dropout",
       "aten::feature_alpha_dropout",
-      "aten::histogramdd",
-      "aten::embedding_renorm",
-      "aten::gradient",
-      "aten::matrix_exp",
       "aten::matrix_power",
       "aten::linalg_matrix_power",
-      "aten::nanmean",
-      "aten::nanquantile",
-      "aten::quantile",
       "aten::pad_sequence",
-      "aten::fft_hfft2",
-      "aten::fft_hfftn",
-      "aten::fft_ihfft2",
-      "aten::fft_ihfftn",
       "aten::istft",
       "aten::stft",
-      "aten::linalg_vander",
-      "aten::vander",
-      "aten::linalg_multi_dot",
       "aten::chain_matmul",
       "aten::ctc_loss",
-      "aten::to_sparse",
-      "aten::multilabel_margin_loss",
       "aten::max_pool1d",
       "aten::scaled_dot_product_attention",
-      "aten::to_mkldnn",
       "aten::rrelu",
       "aten::lstm",
       "aten::gru",
       "aten::batch_norm",
       "aten::instance_norm",
-      "aten::diff",
-      "aten::poisson_nll_loss",
   };
   return names;
 }
@@ -84,11 +62,21 @@ bool decomposes(const c10::OperatorHandle& op) {
          !not_decomposed().contains(op.schema().name());
 }
 
+/// Refuses what was written to copies of the arguments.
+void look_at_all(const Call& call) {
+  call.each_tensor([](const at::Tensor& t) {
+    if (is_sparse(t)) {
+      components(t);
+    }
+  });
+}
+
 /// The op's own composition of other ops, each of which comes back here.
 bool decompose(Call& call) {
   torch::jit::Stack stack(call.args.begin(), call.args.end());
   try {
     call.op.redispatchBoxed(call.keys.remove(kKey), &stack);
+    look_at_all(call);
   } catch (const InPlaceRefusal&) {
     return Call::decline();
   }
@@ -214,15 +202,16 @@ void answer(Call& call) {
 
 namespace {
 
-/// Results of a view op that are new tensors: what is written to them would not reach the tensor that they are of.
+/// Results of a view op are new tensors: what is written to them would not reach the tensor that they are of.
 void mark_views(const Call& call) {
   const auto& returns = call.schema().returns();
-  if (call.schema().is_mutable() || returns.empty() || returns[0].alias_info() == nullptr) {
+  if (call.schema().is_mutable() || returns.empty() || returns[0].alias_info() == nullptr || !call.is_sparse_at(0)) {
     return;
   }
+  const at::Tensor& base = call.tensor(0);
   const auto mark = [&](const at::Tensor& t) {
-    if (is_sparse(t) && !(call.args[0].isTensor() && t.is_same(call.args[0].toTensor()))) {
-      mark_view(t);
+    if (!t.is_same(base)) {
+      mark_view(call.schema().name(), t, base);
     }
   };
   for (const c10::IValue& result : call.results()) {
@@ -238,6 +227,7 @@ void mark_views(const Call& call) {
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Call call(op, keys, stack);
+  look_at_all(call);
   answer(call);
   mark_views(call);
   torch::jit::drop(*stack, call.args.size());

@@ -11,16 +11,6 @@
 namespace lacewing::tensor {
 namespace {
 
-std::size_t at(std::int64_t d) { return static_cast<std::size_t>(d); }
-
-Fill dense_fill(const Components& c, const std::function<at::Tensor(const at::Tensor&)>& move) {
-  if (c.fill.kind != FillKind::array) {
-    return c.fill;
-  }
-  const at::Tensor block = move(c.fill.value);
-  return {block.dim() == 0 ? FillKind::scalar : FillKind::array, block};
-}
-
 /// The pattern without dim d, of the entries kept.
 PatternPtr without_dim(const Pattern& pattern, std::int64_t d, const at::Tensor& kept) {
   const auto indices = pattern.indices().index_select(1, kept);
@@ -39,7 +29,7 @@ Components selected(const Components& c, std::int64_t dim, std::int64_t index) {
   if (dim >= c.sparse_dim()) {
     const std::int64_t d = dim - c.sparse_dim();
     return {c.pattern, c.values.select(d + 1, index),
-            dense_fill(c, [&](const at::Tensor& b) { return b.select(d, index); })};
+            fill_for(c, [&](const at::Tensor& b) { return b.select(d, index); })};
   }
   const auto kept = at::nonzero(c.pattern->indices().select(0, dim) == index).squeeze(1);
   return {without_dim(*c.pattern, dim, kept), c.values.index_select(0, kept), c.fill};
@@ -61,7 +51,7 @@ Components sliced(const Components& c, std::int64_t dim, std::int64_t start, std
   if (dim >= c.sparse_dim()) {
     const std::int64_t d = dim - c.sparse_dim();
     return {c.pattern, c.values.slice(d + 1, start, end, step),
-            dense_fill(c, [&](const at::Tensor& b) { return b.slice(d, start, end, step); })};
+            fill_for(c, [&](const at::Tensor& b) { return b.slice(d, start, end, step); })};
   }
   Dims sizes = c.pattern->sizes();
   const std::int64_t size = sizes[at(dim)];
@@ -184,7 +174,7 @@ bool index_select(Call& call) {
   if (dim >= c.sparse_dim()) {
     const std::int64_t d = dim - c.sparse_dim();
     return call.give({c.pattern, c.values.index_select(d + 1, flat),
-                      dense_fill(c, [&](const at::Tensor& b) { return b.index_select(d, flat); })});
+                      fill_for(c, [&](const at::Tensor& b) { return b.index_select(d, flat); })});
   }
   const std::int64_t size = c.shape()[at(dim)];
   if (flat.numel() > 0) {

@@ -9,8 +9,6 @@
 namespace lacewing::tensor {
 namespace {
 
-std::size_t at(std::int64_t d) { return static_cast<std::size_t>(d); }
-
 /// Whether all fills are one constant number.
 bool same_numbers(const std::vector<Components>& all) {
   return std::all_of(all.begin(), all.end(), [&](const Components& c) {

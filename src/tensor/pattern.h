@@ -78,6 +78,9 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
   mutable std::map<std::pair<Dims, Dims>, std::unique_ptr<SparseProductInfos>> matrices_;
 };
 
+/// A dim as a place in a vector of sizes.
+inline std::size_t at(std::int64_t dim) { return static_cast<std::size_t>(dim); }
+
 std::int64_t product_of(at::IntArrayRef sizes);
 Dims all_dims(std::int64_t count);
 

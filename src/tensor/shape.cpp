@@ -12,17 +12,6 @@
 namespace lacewing::tensor {
 namespace {
 
-std::size_t at(std::int64_t d) { return static_cast<std::size_t>(d); }
-
-/// The fill of blocks of another shape.
-Fill fill_for(const Components& c, const std::function<at::Tensor(const at::Tensor&)>& move) {
-  if (c.fill.kind != FillKind::array) {
-    return c.fill;
-  }
-  const at::Tensor block = move(c.fill.value);
-  return {block.dim() == 0 ? FillKind::scalar : FillKind::array, block};
-}
-
 /// All dims sparse, where the fill allows it.
 std::optional<Components> all_sparse(const Components& c, std::int64_t sparse_dims) {
   const std::int64_t more = sparse_dims - c.sparse_dim();
@@ -48,8 +37,7 @@ bool permute_to(Call& call, const Dims& order) {
   const bool mixes = last_sparse >= sparse;
   if (mixes && sparse == 1 && given.has_fill()) {
     // One sparse dim behind dense ones: every block is cut, and the result is strided (the seed's example).
-    check_dense_result(call.schema().name(), given.shape(), given.values.scalar_type());
-    return call.give(densified(given).permute(order));
+    return call.give(densified_for(call.schema().name(), call.tensor(0)).permute(order));
   }
   std::optional<Components> c = given;
   if (mixes) {

@@ -1,5 +1,11 @@
 #include "tensor/sparse_impl.h"
 
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/autograd/variable.h>
@@ -14,19 +20,25 @@ bool wants_grad(const Components& c) {
   return c.values.requires_grad() || (c.fill.value.defined() && c.fill.value.requires_grad());
 }
 
-/// requires_grad of a sparse tensor reads its components' and, where it is set to true, sets the values'. torch writes
-/// the wish into `requires_grad_` (its setter is final): it is passed on at the next look, and the flag stays false, so
-/// that the engine never takes the tensor itself for a leaf.
+/// requires_grad of a sparse tensor reads its components'. Set to true it sets the values', to false all components'.
+/// torch writes the wish into `requires_grad_` (its setter is final): a flag that differs from what was last read is a
+/// wish, which is passed on at the next look.
 struct ComponentsGrad : torch::autograd::AutogradMeta {
   explicit ComponentsGrad(const Components* components) : components_(components) {}
 
   void pass_on() {
-    if (requires_grad_) {
-      requires_grad_ = false;
+    const bool wish = requires_grad_;
+    const bool wished = wish != read_;
+    if (wished && wish) {
       if (components_->values.is_leaf()) {
         components_->values.set_requires_grad(true);
       }
     }
+    const bool possible = !wished || wish || (stops(components_->values) && stops(components_->fill.value));
+    read_ = requires_grad_ = wants_grad(*components_);
+    TORCH_CHECK(possible,
+                "[lacewing.SparseTensor] requires_grad cannot be set to false: values or fill are results of other "
+                "ops; use detach()");
   }
   bool requires_grad() const override {
     const_cast<ComponentsGrad*>(this)->pass_on();
@@ -34,6 +46,73 @@ struct ComponentsGrad : torch::autograd::AutogradMeta {
   }
 
   const Components* components_;
+
+ private:
+  static bool stops(const at::Tensor& component) {
+    if (!component.defined() || !component.requires_grad()) {
+      return true;
+    }
+    if (component.is_leaf()) {
+      component.set_requires_grad(false);
+    }
+    return component.is_leaf();
+  }
+
+  bool read_ = false;
+};
+
+/// The strided copies that view ops gave of a tensor and of its views, by their version counters.
+class Copies {
+ public:
+  void watch(const std::string& op, const at::Tensor& copy) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(copies_, [](const Copy& c) { return c.version.unique() && c.version.current_version() == c.seen; });
+    const auto* storage = copy.storage().unsafeGetStorageImpl();
+    if (std::none_of(copies_.begin(), copies_.end(), [&](const Copy& c) { return c.storage == storage; })) {
+      const auto& version = copy.unsafeGetTensorImpl()->version_counter();
+      copies_.push_back({op, version, version.current_version(), storage});
+    }
+    some_ = true;
+  }
+
+  void forget(const at::Tensor& copy) {
+    const std::lock_guard lock(mutex_);
+    const auto* storage = copy.storage().unsafeGetStorageImpl();
+    std::erase_if(copies_, [&](const Copy& c) { return c.storage == storage; });
+  }
+
+  void check() {
+    if (!some_) {
+      return;
+    }
+    std::string op;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const Copy& c : copies_) {
+        op = c.version.current_version() == c.seen ? op : c.op;
+      }
+      std::erase_if(copies_, [](const Copy& c) { return c.version.unique() || c.version.current_version() != c.seen; });
+      some_ = !copies_.empty();
+    }
+    if (!op.empty()) {
+      throw InPlaceRefusal({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)},
+                           "[lacewing.SparseTensor] the strided result of " + op +
+                               " was written to in place, but it is a copy, and the sparse tensor has not changed: "
+                               "write to the sparse tensor itself, or to a clone() of the result");
+    }
+  }
+
+ private:
+  struct Copy {
+    std::string op;
+    c10::VariableVersion version;
+    std::uint32_t seen;
+    const c10::StorageImpl* storage;
+  };
+
+  std::mutex mutex_;
+  std::atomic<bool> some_ = false;
+  std::vector<Copy> copies_;
 };
 
 class SparseImpl : public c10::TensorImpl {
@@ -59,6 +138,7 @@ class SparseImpl : public c10::TensorImpl {
       const_cast<SparseImpl*>(this)->set_autograd_meta(std::move(own));
     }
     grad->pass_on();
+    copies->check();
     return components_;
   }
 
@@ -70,6 +150,7 @@ class SparseImpl : public c10::TensorImpl {
   }
 
   bool view = false;
+  std::shared_ptr<Copies> copies = std::make_shared<Copies>();  ///< shared with its views
 
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion&, bool) const override {
     return detached_copy();
@@ -165,6 +246,14 @@ bool zero_fill(const Components& c) {
          fill_number(c).toComplexDouble() == c10::complex<double>(0);
 }
 
+Fill fill_for(const Components& c, const std::function<at::Tensor(const at::Tensor&)>& move) {
+  if (c.fill.kind != FillKind::array) {
+    return c.fill;
+  }
+  const at::Tensor block = move(c.fill.value);
+  return {block.dim() == 0 ? FillKind::scalar : FillKind::array, block};
+}
+
 at::Scalar fill_number(const Components& c) { return c.fill.value.item(); }
 
 at::Tensor densified(const Components& given) {
@@ -200,7 +289,25 @@ const Components& components(const at::Tensor& tensor) {
   return static_cast<const SparseImpl*>(tensor.unsafeGetTensorImpl())->get();
 }
 
-void mark_view(const at::Tensor& tensor) { static_cast<SparseImpl*>(tensor.unsafeGetTensorImpl())->view = true; }
+void mark_view(const std::string& op, const at::Tensor& result, const at::Tensor& base) {
+  auto* const of = static_cast<SparseImpl*>(base.unsafeGetTensorImpl());
+  if (is_sparse(result)) {
+    auto* const view = static_cast<SparseImpl*>(result.unsafeGetTensorImpl());
+    view->view = true;
+    view->copies = of->copies;
+    return;
+  }
+  const Components& c = of->get();
+  const bool shared = result.is_alias_of(c.values) || result.is_alias_of(c.pattern->indices()) ||
+                      (c.has_fill() && result.is_alias_of(c.fill.value));
+  if (!shared && !result.is_inference()) {
+    of->copies->watch(op, result);
+  }
+}
+
+void forget_copy(const at::Tensor& base, const at::Tensor& copy) {
+  static_cast<SparseImpl*>(base.unsafeGetTensorImpl())->copies->forget(copy);
+}
 
 bool is_view(const at::Tensor& tensor) { return static_cast<SparseImpl*>(tensor.unsafeGetTensorImpl())->view; }
 

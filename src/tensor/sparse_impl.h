@@ -1,6 +1,8 @@
 // The TensorImpl of a sparse tensor, and its components.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <utility>
 
 #include <c10/core/DispatchKey.h>
@@ -46,6 +48,8 @@ at::Tensor fill_row(const Components& c);
 at::Tensor fill_block(const Components& c);
 /// Whether the fill is the constant 0: one number that no gradient is wanted for. Reads one number.
 bool zero_fill(const Components& c);
+/// The fill of blocks that are moved: an array is, other fills stay.
+Fill fill_for(const Components& c, const std::function<at::Tensor(const at::Tensor&)>& move);
 /// The number that a scalar fill is.
 at::Scalar fill_number(const Components& c);
 
@@ -59,10 +63,22 @@ void refuse_functorch(const char* what, const at::Tensor& tensor);
 at::Tensor make_tensor(Components c);
 
 bool is_sparse(const at::Tensor& tensor);
+
+/// A write that does not reach the sparse tensor that it is meant for. Inside a composite op it means: not to be
+/// decomposed.
+class InPlaceRefusal : public c10::Error {
+ public:
+  using c10::Error::Error;
+};
+
+/// Throws InPlaceRefusal, once, where a strided copy of the tensor or of a view of it has been written to.
 const Components& components(const at::Tensor& tensor);
-/// The result of a view op. It shares nothing that can be written to, so in-place ops on it are refused.
-void mark_view(const at::Tensor& tensor);
+/// A result of a view op on a sparse tensor is a copy. Sparse: in-place ops on it are refused. Strided: torch lets
+/// it be written to, so it is watched, and the next look at `base` refuses what was done.
+void mark_view(const std::string& op, const at::Tensor& result, const at::Tensor& base);
 bool is_view(const at::Tensor& tensor);
+/// No longer watched: what was written to the copy is written to the tensor too.
+void forget_copy(const at::Tensor& base, const at::Tensor& copy);
 /// In-place ops: another set of components for the same tensor.
 void replace_components(const at::Tensor& tensor, Components c);
 

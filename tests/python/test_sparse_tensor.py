@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import copy
 import io
+import os
 import pickle
+import subprocess
+import sys
+import warnings
+import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -135,6 +141,300 @@ def test_in_place_ops_write_to_the_tensor() -> None:
 def test_writing_to_a_view_is_refused() -> None:
     with pytest.raises(RuntimeError, match="in place on a view of a sparse tensor"):
         example()[0].zero_()
+
+
+def written(change: Callable[[torch.Tensor], object], s: torch.Tensor) -> None:
+    """Writes to something of the tensor, which is looked at afterwards."""
+    change(s)
+    torch.linalg.norm(s)  # a composite op
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s[0][1].fill_(1),
+        lambda s: s[0, 1].add_(1),
+        lambda s: s.flatten()[3].zero_(),
+        lambda s: s.select(0, 1).select(0, 0).copy_(torch.tensor(5.0)),
+        lambda s: s.unbind(0)[1].unbind(0)[0].mul_(2),
+        lambda s: s.unfold(0, 2, 1).zero_(),
+        lambda s: s.detach()[0, 1].fill_(1),
+    ],
+)
+def test_a_write_to_a_strided_copy_is_refused_at_the_next_look(change: Callable[[torch.Tensor], object]) -> None:
+    s = example()
+    before = s.to_dense()
+
+    with pytest.raises(RuntimeError, match="was written to in place, but it is a copy"):
+        written(change, s)
+
+    assert torch.equal(s.to_dense(), before)
+
+
+def test_a_write_to_a_densified_transpose_is_refused() -> None:
+    s = lacewing.sparse_coo_tensor([[0, 2]], torch.ones(2, 3), (4, 3))
+
+    with pytest.raises(RuntimeError, match=r"the strided result of aten::.* was written to in place"):
+        written(lambda s: s.T.fill_(1), s)
+
+
+def test_clones_and_real_views_of_the_values_may_be_written_to() -> None:
+    s = lacewing.sparse_coo_tensor([[0, 2]], torch.ones(2, 3), (4, 3))
+
+    written(lambda s: s.T.clone().fill_(5), s)
+    written(lambda s: s[0].clone().fill_(5), s)
+    written(lambda s: s.values().mul_(2), s)
+    written(lambda s: s.to_dense().fill_(5), s)
+
+    assert s.sum() == 12
+    full = lacewing.sparse_coo_tensor([[0, 1]], [1.0, 2.0])
+    written(lambda s: s.to_dense().fill_(5), full)
+    assert full.sum() == 3
+
+
+def test_reading_rows_in_a_loop_keeps_nothing() -> None:
+    s = lacewing.sparse_coo_tensor([[0, 2]], torch.ones(2, 3), (4, 3))
+
+    kept = [weakref.ref(s[i]) for i in range(4)]
+
+    assert all(row() is None for row in kept[:-1])
+
+
+@pytest.mark.parametrize("index", [(0, 1), (0, 0), (3, -1)])
+def test_an_element_is_changed_by_an_augmented_assignment(index: tuple[int, int]) -> None:
+    s, dense = example(), example().to_dense()
+
+    s[index] += 4
+    s[index] *= 3
+    dense[index] += 4
+    dense[index] *= 3
+
+    assert torch.equal(s.to_dense(), dense)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (1, 0),
+        (-1, 2),
+        (torch.tensor([0, 3]), torch.tensor([1, 1])),
+        torch.eye(4, 5, dtype=torch.bool),
+        (torch.tensor([0, 2]), 4),
+    ],
+)
+def test_assignment_writes_what_it_writes_to_a_strided_tensor(index: object) -> None:
+    s, dense = example(), example().to_dense()
+
+    s[index] = 7.0
+    s[index] += 2.0
+    dense[index] = 9.0
+
+    assert torch.equal(s.to_dense(), dense)
+
+
+@pytest.mark.parametrize("index", [0, slice(1, 3), (0, slice(None)), ..., (None, 0), torch.tensor([0, 1])])
+def test_other_assignments_are_refused(index: object) -> None:
+    s = example()
+    before = s.to_dense()
+
+    with pytest.raises((RuntimeError, NotImplementedError), match=r"\[lacewing\.SparseTensor\]"):
+        s[index] = 1.0
+
+    assert torch.equal(s.to_dense(), before)
+
+
+def test_in_place_transposes_are_right_or_refused() -> None:
+    square = lacewing.sparse_coo_tensor([[0, 1], [2, 0]], [1.0, 2.0], (3, 3))
+    expected = square.to_dense().T
+
+    square.t_()
+
+    assert torch.equal(square.to_dense(), expected)
+    with pytest.raises(RuntimeError, match=r"in place gives shape \(5, 4\)"):
+        example().t_()
+    with pytest.raises(RuntimeError, match="would turn a sparse tensor into a strided one"):
+        lacewing.sparse_coo_tensor([[0, 2]], torch.ones(2, 3), (3, 3)).t_()
+
+
+def test_requires_grad_is_set_and_unset_for_the_components() -> None:
+    values = torch.ones(4, dtype=torch.float64)
+    fill = torch.zeros((), dtype=torch.float64)
+    s = example(values, fill)
+
+    s.requires_grad = True
+    assert values.requires_grad
+    assert not fill.requires_grad
+    s.requires_grad = False
+    assert not s.requires_grad
+    assert not values.requires_grad
+    values.requires_grad_()
+    fill.requires_grad_()
+    assert s.requires_grad_(False) is s
+    assert [t.requires_grad for t in (s, values, fill)] == [False] * 3
+    assert s.requires_grad_().requires_grad
+
+
+def test_requires_grad_of_results_cannot_be_unset() -> None:
+    s = example(torch.ones(4, dtype=torch.float64, requires_grad=True) * 2)
+
+    with pytest.raises(RuntimeError, match=r"cannot be set to false.*use detach\(\)"):
+        s.requires_grad = False
+
+    assert s.requires_grad
+    assert not s.detach().requires_grad
+
+
+def test_4_the_policy_warns_above_its_limit() -> None:
+    s = example()
+
+    with lacewing.densify_policy("warn", 100), pytest.warns(UserWarning, match=r"aten::cumsum .* 160 bytes, above"):
+        s.cumsum(0)
+    with lacewing.densify_policy("warn", 160), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        s.cumsum(0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("raise:100", "RuntimeError: [lacewing.densify] aten::cumsum has no sparse form"),
+        ("warn:100B", "UserWarning: [lacewing.densify] aten::cumsum has no sparse form"),
+        ("raise:1KiB", "nothing"),
+        ("allow", "nothing"),
+        ("raise:many", 'LACEWING_DENSIFY names "many", which is no number of bytes'),
+        ("never", 'LACEWING_DENSIFY is "never", not allow, warn:BYTES or raise:BYTES'),
+    ],
+)
+def test_4_the_policy_that_a_process_starts_with_is_in_the_environment(policy: str, expected: str) -> None:
+    code = "import lacewing; lacewing.sparse_coo_tensor([[0]], [1.0], (50,)).cumsum(0); print('nothing')"
+
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"LACEWING_DENSIFY": policy}, capture_output=True, text=True
+    )
+
+    assert expected in run.stdout + run.stderr
+    assert ("nothing" in run.stdout) == (expected == "nothing" or "UserWarning" in expected)
+
+
+def test_importing_beside_another_owner_of_the_dispatch_key_fails_with_a_sentence() -> None:
+    code = (
+        "import torch; library = torch.library.Library('_', 'IMPL', 'DeferredInit'); "
+        "library.fallback(lambda *a, **k: None); import lacewing"
+    )
+
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert run.returncode == 1
+    assert "ImportError: [lacewing.SparseTensor] another library has claimed the dispatch key" in run.stderr
+
+
+def test_out_takes_sparse_and_strided_results() -> None:
+    s, out = example(), example()
+    strided = torch.empty(0, dtype=torch.float64)
+
+    assert torch.cos(s, out=out) is not None
+    torch.cumsum(s, 0, out=strided)
+
+    assert lacewing.is_sparse_tensor(out)
+    assert torch.equal(out.to_dense(), torch.cos(s.to_dense()))
+    assert torch.equal(strided, s.to_dense().cumsum(0))
+    with pytest.raises(RuntimeError, match=r"aten::cumsum cannot write its result to a sparse out="):
+        torch.cumsum(s, 0, out=out)
+    with pytest.raises(RuntimeError, match=r"cannot write its result to a sparse out= of dtype Long"):
+        torch.cos(s, out=lacewing.sparse_coo_tensor([[0], [0]], [1], (4, 5)))
+
+
+def test_a_densified_permutation_is_recorded() -> None:
+    s = lacewing.sparse_coo_tensor([[0, 2]], torch.ones(2, 3), (4, 3))
+
+    with lacewing.record_densified() as densified:
+        s.T
+
+    assert len(densified) == 1
+    with lacewing.densify_policy("raise", 10), pytest.raises(RuntimeError, match=r"shape \(4, 3\), 48 bytes, above"):
+        s.T
+
+
+TRANSFORMS = {
+    "grad": lambda f, x: torch.func.grad(lambda y: f(y).sin().sum())(x),
+    "second": lambda f, x: torch.func.hessian(lambda y: f(y).sin().sum())(x),
+    "vmap": lambda f, x: torch.func.vmap(f)(torch.stack([x, 2 * x])),
+    "vmap of grad": lambda f, x: torch.func.vmap(torch.func.grad(lambda y: f(y).sin().sum()))(torch.stack([x, -x])),
+    "jvp": lambda f, x: torch.func.jvp(f, (x,), (x.cos(),))[1],
+    "jacrev": lambda f, x: torch.func.jacrev(f)(x),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda s, x: s @ x,
+        lambda s, x: torch.nn.functional.linear(x, torch.cos(s)),
+        lambda s, x: (s * x).sum(0),
+        lambda s, x: torch.softmax(s, 1).mul(x).sum(1),
+        lambda s, x: torch.cat([s, s])[1:, 1:] @ x[1:],
+        lambda s, x: s.cumsum(0) @ x,
+        lambda s, x: s.to_dense() @ x,
+        lambda s, x: (s.coalesce() if lacewing.is_sparse_tensor(s) else s) @ x,
+    ],
+)
+def test_tensors_captured_by_torch_func_act_as_strided_ones(
+    function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], transform: str
+) -> None:
+    values = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(5, dtype=torch.float64)
+    s = example(values)
+
+    found = TRANSFORMS[transform](lambda y: function(s, y), x)
+    expected = TRANSFORMS[transform](lambda y: function(s.to_dense(), y), x)
+
+    assert torch.allclose(found, expected)
+    of_values = [torch.autograd.grad(t.sin().sum(), values, retain_graph=True)[0] for t in (found, expected)]
+    assert torch.allclose(*of_values)
+
+
+def test_the_values_of_a_captured_tensor_can_be_read() -> None:
+    s = example()
+
+    assert torch.equal(torch.func.grad(lambda x: (s.values().sum() + s.nse) * x)(torch.tensor(1.0)), torch.tensor(8.5))
+
+
+def test_a_number_can_be_the_fill_inside_torch_func_and_what_it_transforms_cannot() -> None:
+    s = example()
+    x = torch.ones(5, dtype=torch.float64)
+
+    found = torch.func.grad(lambda y: (s.with_fill(1.0) @ y).sum())(x)
+
+    assert torch.equal(found, s.with_fill(1.0).to_dense().sum(0))
+    with pytest.raises(RuntimeError, match=r"a fill that belongs to a torch\.func transform cannot be given"):
+        torch.func.grad(lambda y: (s.with_fill(y[0]) @ y).sum())(x)
+
+
+def test_a_captured_tensor_is_not_written_to_through_a_copy_in_vmap() -> None:
+    s = example()
+
+    with pytest.raises(RuntimeError, match="was written to in place, but it is a copy"):
+        torch.func.vmap(lambda y: written(lambda t: t[0, 0].add_(1), s) or y)(torch.ones(2))
+
+
+@pytest.mark.parametrize("read", ["values", "to_dense", "requires_grad", "nse"])
+def test_compiled_functions_can_look_at_the_tensor(read: str) -> None:
+    s, x = example(torch.ones(4, requires_grad=True)), torch.ones(3)
+    look = {
+        "values": lambda s, y: s.values().sum() * y,
+        "to_dense": lambda s, y: s.to_dense().sum() * y,
+        "requires_grad": lambda s, y: y * 4 if s.requires_grad else y,
+        "nse": lambda s, y: y * s.nse,
+    }[read]
+
+    assert torch.equal(torch.compile(look, backend="aot_eager")(s, x), 4 * x)
+
+
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+def test_a_sparse_input_of_a_transform_is_refused(transform: Callable[..., Callable[..., object]]) -> None:
+    with pytest.raises(RuntimeError, match=r"input of a torch\.func transform: capture the tensor"):
+        transform(lambda s: s.sum())(example())
 
 
 def test_4_the_policy_raises_and_warns() -> None:

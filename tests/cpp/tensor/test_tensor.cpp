@@ -49,6 +49,32 @@ TEST(SparseTensor, ModulesAndProductsTakeItWithGradients) {
   }
 }
 
+TEST(SparseTensor, RequiresGradIsSetAndUnsetForTheComponents) {
+  const Example e;
+
+  ASSERT_TRUE(e.sparse.requires_grad());
+  e.sparse.set_requires_grad(false);
+
+  EXPECT_FALSE(e.sparse.requires_grad());
+  EXPECT_FALSE(e.values.requires_grad());
+  e.sparse.requires_grad_();
+  EXPECT_TRUE(e.sparse.requires_grad());
+  EXPECT_TRUE(e.values.requires_grad());
+}
+
+TEST(SparseTensor, WritesThroughIndicesThatAreCopiesAreRefused) {
+  const Example e;
+  const at::Tensor before = lacewing::to_dense(e.sparse);
+
+  const std::string message = message_of([&] {
+    e.sparse[0][1] = 5.0;
+    e.sparse.sum();
+  });
+
+  EXPECT_NE(message.find("the strided result of aten::select was written to in place"), std::string::npos) << message;
+  EXPECT_TRUE(torch::equal(lacewing::to_dense(e.sparse), before));
+}
+
 TEST(SparseTensor, InPlaceOpsReplaceItsComponents) {
   const Example e;
   const at::Tensor before = lacewing::to_dense(e.sparse);
