@@ -53,10 +53,10 @@ struct Checker {
                 " must have dtype int32 or int64, not ", given->scalar_type());
     TORCH_CHECK(given->dim() == 1, prefix(), argument, " must have 1 dimension, not shape ",
                 shape_text(given->sym_sizes()));
-    TORCH_CHECK(!given->is_meta() && !given->unsafeGetTensorImpl()->is_python_dispatch(), prefix(), argument,
-                " has no values here: an info is built from them, so build it outside of what is traced or on meta");
     TORCH_CHECK(!device || *device == given->device(), prefix(), argument, " is on ", given->device(),
                 " but another field is on ", *device);
+    TORCH_CHECK(!given->is_meta() && !given->unsafeGetTensorImpl()->is_python_dispatch(), prefix(), argument,
+                " has no values here: an info is built from them, so build it outside of what is traced or on meta");
     device = given->device();
     HostIndex host{given->cpu().to(at::kLong).contiguous(), 0};
     host.limit = check_range(argument, host);
