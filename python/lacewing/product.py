@@ -84,7 +84,9 @@ def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Produ
         check_tensor(name, "input2", input2)
         in1 = input1.shape[rows1] if input1.dim() >= -rows1 else 0
         in2 = input2.shape[rows2] if input2.dim() >= -rows2 else 0
-        if info_fwd._plan.entries is None and in1 != in2:
+        # The op reports a wrong rank.
+        ranked = input1.dim() in (-rows1, 1 - rows1) and input2.dim() in (-rows2, 1 - rows2)
+        if info_fwd._plan.entries is None and ranked and in1 != in2:
             raise ValueError(
                 f"[lacewing.{name}] an info whose fields are all absent takes as many rows of input1 as of input2, not "
                 f"{in1} and {in2}"

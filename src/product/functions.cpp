@@ -45,7 +45,13 @@ at::Tensor apply(Kind kind, const at::Tensor& input1, const at::Tensor& input2, 
                  const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
   const std::int64_t in1 = rows_of(input1, traits(kind).x);
   const std::int64_t in2 = rows_of(input2, traits(kind).y);
-  TORCH_CHECK(!PlanMeta::from(given.plan().meta).is_dynamic() || in1 == in2, "[lacewing.", traits(kind).name,
+  // The op reports a wrong rank.
+  const auto ranked = [](const at::Tensor& tensor, product::Channels channels) {
+    return tensor.dim() == 1 + channels.count() || tensor.dim() == 2 + channels.count();
+  };
+  const bool open = PlanMeta::from(given.plan().meta).is_dynamic() && ranked(input1, traits(kind).x) &&
+                    ranked(input2, traits(kind).y);
+  TORCH_CHECK(!open || in1 == in2, "[lacewing.", traits(kind).name,
               "] an info whose fields are all absent takes as many rows of input1 as of input2, not ", in1, " and ",
               in2);
   const SparseProductInfo info = given.resolved(in1);
