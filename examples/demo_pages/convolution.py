@@ -118,7 +118,7 @@ def _dense_error() -> float:
         (theirs, *torch.autograd.grad(theirs, (x, weight), upstream)),
         strict=True,
     )
-    return max(float((a - b).abs().max() / b.abs().max()) for a, b in results)
+    return max(float(((a - b).abs().max() / b.abs().max()).detach()) for a, b in results)
 
 
 def _timed(plan: ConvolutionPlan, cin: int, cout: int) -> tuple[str, float, float]:
