@@ -247,7 +247,8 @@ bool with_dense(Call& call, Operands& operands) {
   const std::size_t sparse_dims = dims - static_cast<std::size_t>(dense_dims);
   bool blocks = true;
   for (const std::size_t i : operands.dense_at) {
-    const auto sizes = unsqueezed(call.tensor(i), dims).sizes().slice(0, sparse_dims);
+    const at::Tensor wide = unsqueezed(call.tensor(i), dims);
+    const auto sizes = wide.sizes().slice(0, sparse_dims);
     blocks = blocks && std::all_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size == 1; });
   }
   std::vector<at::Tensor> dense;
