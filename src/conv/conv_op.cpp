@@ -3,8 +3,6 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
-#include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
 #include <lacewing/backend.h>
@@ -81,7 +79,12 @@ ConvWeightGradArgs weight_grad_args(const ConvShape& shape, const at::Tensor& x,
   return args;
 }
 
-at::Tensor workspace(std::int64_t bytes) { return at::empty({bytes}, at::TensorOptions().dtype(at::kByte)); }
+/// Calls f(workspace) with so many bytes on the host, or with null where none are needed.
+template <typename F>
+void with_workspace(std::int64_t bytes, F&& f) {
+  const at::Tensor space = bytes > 0 ? at::empty({bytes}, at::TensorOptions().dtype(at::kByte)) : at::Tensor();
+  f(bytes > 0 ? space.mutable_data_ptr() : nullptr);
+}
 
 at::Tensor conv(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
                 const at::Tensor& plan, at::IntArrayRef meta, bool transposed) {
@@ -109,9 +112,8 @@ at::Tensor conv(const at::Tensor& features, const at::Tensor& weight, const Opti
     return y;
   }
   const CpuExecutor executor = torch_executor();
-  const std::int64_t bytes = kernels::cpu::conv_workspace(args, executor.max_threads());
-  const at::Tensor space = bytes > 0 ? workspace(bytes) : at::Tensor();
-  kernels::cpu::conv(args, executor, bytes > 0 ? space.mutable_data_ptr() : nullptr);
+  with_workspace(kernels::cpu::conv_workspace(args, executor.max_threads()),
+                 [&](void* space) { kernels::cpu::conv(args, executor, space); });
   return y;
 }
 
@@ -138,9 +140,8 @@ at::Tensor weight_grad(const at::Tensor& features, const at::Tensor& grad, const
     return out;
   }
   const CpuExecutor executor = torch_executor();
-  const std::int64_t bytes = kernels::cpu::conv_weight_grad_workspace(args, executor.max_threads());
-  const at::Tensor space = bytes > 0 ? workspace(bytes) : at::Tensor();
-  kernels::cpu::conv_weight_grad(args, executor, bytes > 0 ? space.mutable_data_ptr() : nullptr);
+  with_workspace(kernels::cpu::conv_weight_grad_workspace(args, executor.max_threads()),
+                 [&](void* space) { kernels::cpu::conv_weight_grad(args, executor, space); });
   return out;
 }
 

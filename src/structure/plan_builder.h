@@ -1,4 +1,4 @@
-// Building plans. Torch-free: the caller checks the fields first (see field_checks.h) and gives the memory.
+// Building plans. Torch-free: the caller checks the fields first (src/product/plan_ops.cpp) and gives the memory.
 #pragma once
 
 #include <functional>

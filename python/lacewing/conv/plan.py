@@ -36,6 +36,18 @@ def _axes(op: str, coordinates: object) -> int:
     return coordinates.shape[1] - 1 if coordinates.dim() == 2 else 0
 
 
+def _geometry_of(
+    op: str, coordinates: object, kernel_size: PerAxis, stride: PerAxis, dilation: PerAxis
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Kernel size, stride and dilation, one number for each axis of the coordinates."""
+    axes = _axes(op, coordinates)
+    return (
+        per_axis(op, "kernel_size", kernel_size, axes),
+        per_axis(op, "stride", stride, axes),
+        per_axis(op, "dilation", dilation, axes),
+    )
+
+
 class ConvolutionPlan:
     """The pairs (source voxel, target voxel) of each tap, sorted and tiled; immutable, for any number of layers.
 
@@ -90,12 +102,7 @@ class ConvolutionPlan:
         gives them. Raises RuntimeError with one sentence for coordinates that repeat or do not fit.
         """
         op = "convolution_plan"
-        axes = _axes(op, coordinates)
-        geometry = (
-            per_axis(op, "kernel_size", kernel_size, axes),
-            per_axis(op, "stride", stride, axes),
-            per_axis(op, "dilation", dilation, axes),
-        )
+        geometry = _geometry_of(op, coordinates, kernel_size, stride, dilation)
         if isinstance(targets, Tensor):
             array, meta, _ = ops.sparse_conv_plan(coordinates, targets, *geometry, "given", op)
             target = targets
@@ -121,12 +128,7 @@ class ConvolutionPlan:
         ``targets``: ``"reachable"`` makes every fine voxel that a tap leads to (generative); a tensor gives them.
         """
         op = "convolution_plan"
-        axes = _axes(op, coordinates)
-        geometry = (
-            per_axis(op, "kernel_size", kernel_size, axes),
-            per_axis(op, "stride", stride, axes),
-            per_axis(op, "dilation", dilation, axes),
-        )
+        geometry = _geometry_of(op, coordinates, kernel_size, stride, dilation)
         if isinstance(targets, Tensor):
             array, meta, _ = ops.sparse_conv_plan(targets, coordinates, *geometry, "given", op)
             fine = targets

@@ -73,6 +73,17 @@ def _decay(op: str, argument: str, tau: float) -> float:
     return math.exp(-1.0 / tau)
 
 
+def _spiking(kind: str, tau: float, filter_tau: float | None, betas: Tensor | None = None, **options: Any) -> Cell:
+    return _ReadyCell(
+        kind,
+        betas,
+        membrane=_decay(kind, "tau", tau),
+        filtered=filter_tau is not None,
+        filter=0.0 if filter_tau is None else _decay(kind, "filter_tau", filter_tau),
+        **options,
+    )
+
+
 def leaky(tau: float = 10.0) -> Cell:
     """Leaky integrator, S = 1: ``v' = exp(-1/tau) v + y``."""
     return _ReadyCell("leaky", membrane=_decay("leaky", "tau", tau))
@@ -96,17 +107,16 @@ def lif(
     m = abs(u): ``"triangle"`` gain max(0, 1 - m), ``"fast_sigmoid"`` gain / (1 + m)^2, ``"arctan"`` gain / (1 + u^2),
     ``"gaussian"`` gain exp(-u^2 / 2), ``"boxcar"`` gain [m < 1].
     """
-    return _ReadyCell(
+    return _spiking(
         "lif",
-        membrane=_decay("lif", "tau", tau),
+        tau,
+        filter_tau,
         threshold=threshold,
         reset=reset,
         reset_gradient=reset_gradient,
         surrogate=surrogate,
         gain=gain,
         width=width,
-        filtered=filter_tau is not None,
-        filter=0.0 if filter_tau is None else _decay("lif", "filter_tau", filter_tau),
     )
 
 
@@ -127,11 +137,11 @@ def alif(
 
     ``beta`` is a number, or (O,) with one for each neuron (0 makes it a plain LIF). The rest as for ``lif``.
     """
-    betas = beta if isinstance(beta, Tensor) else None
-    return _ReadyCell(
+    return _spiking(
         "alif",
-        betas,
-        membrane=_decay("alif", "tau", tau),
+        tau,
+        filter_tau,
+        beta if isinstance(beta, Tensor) else None,
         adaptation=_decay("alif", "adaptation_tau", adaptation_tau),
         beta=0.0 if isinstance(beta, Tensor) else beta,
         threshold=threshold,
@@ -140,8 +150,6 @@ def alif(
         surrogate=surrogate,
         gain=gain,
         width=width,
-        filtered=filter_tau is not None,
-        filter=0.0 if filter_tau is None else _decay("alif", "filter_tau", filter_tau),
     )
 
 

@@ -85,25 +85,34 @@ struct Simd {
   }
 };
 
-/// The sums of the lanes of `lanes` vectors, that of v[i] in lane i: the same additions in the same order as Simd::sum
-/// makes, by exchanging halves between pairs of vectors. v is used up. Half begins at lanes / 2.
+/// Masks that exchange halves of pairs of vectors, Half lanes at a time.
 template <typename A, int Half>
-LACEWING_INLINE typename Simd<A>::Vec sum_each(typename Simd<A>::Vec (&v)[Simd<A>::lanes]) {
-  constexpr int lanes = Simd<A>::lanes;
+struct HalfMasks {
+  static constexpr int lanes = Simd<A>::lanes;
   typedef std::conditional_t<sizeof(A) == 4, std::int32_t, std::int64_t> Mask
       __attribute__((vector_size(kVectorBytes)));
   Mask low{};
   Mask high{};
-  for (int i = 0; i < lanes; ++i) {
-    const bool upper = (i & Half) != 0;
-    low[i] = upper ? lanes + i - Half : i;
-    high[i] = upper ? lanes + i : i + Half;
+
+  LACEWING_INLINE HalfMasks() {
+    for (int i = 0; i < lanes; ++i) {
+      const bool upper = (i & Half) != 0;
+      low[i] = upper ? lanes + i - Half : i;
+      high[i] = upper ? lanes + i : i + Half;
+    }
   }
+};
+
+/// The sums of the lanes of `lanes` vectors, that of v[i] in lane i: the same additions in the same order as Simd::sum
+/// makes, by exchanging halves between pairs of vectors. v is used up. Half begins at lanes / 2.
+template <typename A, int Half>
+LACEWING_INLINE typename Simd<A>::Vec sum_each(typename Simd<A>::Vec (&v)[Simd<A>::lanes]) {
+  const HalfMasks<A, Half> masks;
 #pragma GCC unroll 16
   for (int i = 0; i < Half; ++i) {
     const auto a = v[i];
     const auto b = v[i + Half];
-    v[i] = __builtin_shuffle(a, b, low) + __builtin_shuffle(a, b, high);
+    v[i] = __builtin_shuffle(a, b, masks.low) + __builtin_shuffle(a, b, masks.high);
   }
   if constexpr (Half > 1) {
     return sum_each<A, Half / 2>(v);
@@ -149,22 +158,14 @@ LACEWING_INLINE void store_vec(A* p, typename Simd<A>::Vec v, int count) {
 template <typename A, int Half>
 LACEWING_INLINE void transpose_square(typename Simd<A>::Vec (&v)[Simd<A>::lanes]) {
   constexpr int lanes = Simd<A>::lanes;
-  typedef std::conditional_t<sizeof(A) == 4, std::int32_t, std::int64_t> Mask
-      __attribute__((vector_size(kVectorBytes)));
-  Mask low{};
-  Mask high{};
-  for (int i = 0; i < lanes; ++i) {
-    const bool upper = (i & Half) != 0;
-    low[i] = upper ? lanes + i - Half : i;
-    high[i] = upper ? lanes + i : i + Half;
-  }
+  const HalfMasks<A, Half> masks;
 #pragma GCC unroll 16
   for (int i = 0; i < lanes; ++i) {
     if ((i & Half) == 0) {
       const auto a = v[i];
       const auto b = v[i + Half];
-      v[i] = __builtin_shuffle(a, b, low);
-      v[i + Half] = __builtin_shuffle(a, b, high);
+      v[i] = __builtin_shuffle(a, b, masks.low);
+      v[i + Half] = __builtin_shuffle(a, b, masks.high);
     }
   }
   if constexpr (Half > 1) {

@@ -4,7 +4,6 @@
 #include <numeric>
 #include <tuple>
 
-#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
 #include "support.h"
