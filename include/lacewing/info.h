@@ -42,8 +42,8 @@ class LACEWING_API SparseProductInfo {
   /// Every field absent: T is then the number of rows of the inputs.
   SparseProductInfo() : SparseProductInfo(Fields{}) {}
 
-  /// Checks, copies and groups the fields. Throws c10::Error with one sentence.
-  explicit SparseProductInfo(const Fields& fields);
+  /// Checks, copies and groups the fields. Throws c10::Error with one sentence, in the name of `op`.
+  explicit SparseProductInfo(const Fields& fields, const char* op = "SparseProductInfo");
 
   /// An info whose terms a plan holds, an entry of scale for each. For builders.
   SparseProductInfo(std::optional<at::Tensor> scale, InfoPlan plan);
@@ -110,7 +110,7 @@ class LACEWING_API SparseScaleInfo {
     std::optional<std::int64_t> out_size;
   };
 
-  explicit SparseScaleInfo(const Fields& fields);
+  explicit SparseScaleInfo(const Fields& fields, const char* op = "SparseScaleInfo");
   SparseScaleInfo(std::optional<at::Tensor> scale, InfoPlan plan);
 
   Fields fields() const;

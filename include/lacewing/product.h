@@ -107,8 +107,11 @@ inline at::Tensor indexed_mat_t_vec_scale_gather(const at::Tensor& input1, const
 LACEWING_API at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& info_fwd,
                                      const std::optional<SparseScaleInfo>& info_bwd = {});
 
-/// Its raw form.
+/// Its raw form; seg_out must have out_size + 1 entries.
 LACEWING_API at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo::Fields& fields);
+/// The same into `out`, which is overwritten, never added to, and must share no memory with the input.
+LACEWING_API at::Tensor& indexed_scale_segment_out(at::Tensor& out, const at::Tensor& input,
+                                                   const SparseScaleInfo::Fields& fields);
 
 /// The bytes that a product ("sparse_mul", ..., "sparse_scale" with input2 undefined) allocates beside its output, for
 /// operands of these shapes, strides and one dtype, with the current number of threads.

@@ -95,7 +95,9 @@ def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Produ
         scale = info_fwd.scale
         bwd1, bwd2 = _usable(name, 1, info_fwd, info_bwd1), _usable(name, 2, info_fwd, info_bwd2)
         derives = (bwd1 is None or bwd2 is None) and needs_grad(input1, input2, scale)
-        if derives and info_fwd._plan.fits(in1, in2) and not torch.compiler.is_compiling():
+        # What is derived while torch compiles cannot be kept: the compiled graph derives it when it runs.
+        kept = (in1, in2) in info_fwd._derived or not torch.compiler.is_compiling()
+        if derives and info_fwd._plan.fits(in1, in2) and kept:
             derived1, derived2 = info_fwd._backward_plans(in1, in2)
             bwd1, bwd2 = bwd1 or derived1, bwd2 or derived2
         result: Tensor = op(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
+from ._library import ops
 from ._plan import check_tensor
-from .info import Indices, SparseProductInfo, SparseScaleInfo, Values
-from .scale import sparse_scale
+from .info import Indices, Values, as_index, as_scale, as_size
 
 
 class RawProduct(Protocol):
@@ -33,17 +34,16 @@ class RawProduct(Protocol):
         ...
 
 
-def _refuse_grad(name: str, instead: str, **tensors: object) -> None:
-    for argument, tensor in tensors.items():
-        if isinstance(tensor, Tensor) and tensor.requires_grad:
-            raise ValueError(
-                f"[lacewing.{name}] {argument} requires grad, but this op has no gradient: use {instead}, or detach it"
-            )
+def _beside(input: Tensor, tensors: list[Tensor | None]) -> list[Tensor | None]:
+    """Where torch traces an op it wants its tensors on one device; where it runs, the op reads them from any."""
+    if not torch.compiler.is_compiling():
+        return tensors
+    return [None if tensor is None else tensor.to(input.device) for tensor in tensors]
 
 
 def raw_form(name: str, function: Any) -> RawProduct:
     """The raw form of a product."""
-    instead = f"lacewing.{function.__name__}"
+    op = getattr(ops, name)
 
     def raw(
         input1: Tensor,
@@ -59,9 +59,11 @@ def raw_form(name: str, function: Any) -> RawProduct:
     ) -> Tensor:
         check_tensor(name, "input1", input1)
         check_tensor(name, "input2", input2)
-        _refuse_grad(name, instead, input1=input1, input2=input2, scale=scale)
-        info = SparseProductInfo(scale, index1, index2, seg_out, gather_index, index_out, out_size).to(input1.device)
-        result: Tensor = function(input1, input2, info, out_accumulated=out_accumulated)
+        fields = {"index1": index1, "index2": index2, "seg_out": seg_out}
+        fields |= {"gather_index": gather_index, "index_out": index_out}
+        tensors = [as_scale(name, scale), *(as_index(name, field, values) for field, values in fields.items())]
+        size = as_size(name, "out_size", out_size)
+        result: Tensor = op(input1, input2, *_beside(input1, tensors), size, out_accumulated)
         return result
 
     raw.__name__ = raw.__qualname__ = name
@@ -70,19 +72,6 @@ def raw_form(name: str, function: Any) -> RawProduct:
     The fields are checked and grouped in every call: build an info once where the same terms are used again.
     """
     return raw
-
-
-def _overlap(a: Tensor, b: Tensor) -> bool:
-    """Whether the spans of memory that two tensors reach meet."""
-    if a.numel() == 0 or b.numel() == 0 or a.device != b.device:
-        return False
-    (a_begin, a_end), (b_begin, b_end) = _span(a), _span(b)
-    return a_begin < b_end and b_begin < a_end
-
-
-def _span(tensor: Tensor) -> tuple[int, int]:
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
 def indexed_scale_segment(
@@ -100,22 +89,11 @@ def indexed_scale_segment(
     """
     name = "indexed_scale_segment"
     check_tensor(name, "input", input)
-    if out is not None:
-        check_tensor(name, "out", out)
-    _refuse_grad(name, "lacewing.sparse_scale", input=input, scale=scale, out=out)
-    info = SparseScaleInfo(scale, index, seg, out_size).to(input.device)
-    terms = info._plan.meta[1] if info._plan.entries is not None else input.shape[-2] if input.dim() >= 2 else 0
-    segments = terms if seg is None else len(seg) - 1
-    if out_size is not None and segments < out_size:
-        raise ValueError(f"[lacewing.{name}] seg has {segments} segments but out_size is {out_size}")
+    tensors = [as_scale(name, scale), as_index(name, "index", index), as_index(name, "seg", seg)]
+    arguments = (input, *_beside(input, tensors), as_size(name, "out_size", out_size), None)
     if out is None:
-        return sparse_scale(input, info)
-    expected = (*input.shape[:-2], segments, input.shape[-1])
-    if tuple(out.shape) != expected or out.dtype != input.dtype or out.device != input.device:
-        raise ValueError(
-            f"[lacewing.{name}] out must have shape {expected}, dtype {input.dtype} and be on {input.device}, not "
-            f"{tuple(out.shape)}, {out.dtype} and {out.device}"
-        )
-    if _overlap(out, input):
-        raise ValueError(f"[lacewing.{name}] out must not share memory with the input")
-    return out.copy_(sparse_scale(input, info))
+        result: Tensor = ops.indexed_scale_segment(*arguments)
+        return result
+    check_tensor(name, "out", out)
+    ops.indexed_scale_segment_out(*arguments, out)
+    return out

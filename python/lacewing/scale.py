@@ -29,7 +29,8 @@ def sparse_scale(input: Tensor, info_fwd: SparseScaleInfo, info_bwd: SparseScale
     if bwd is not None and not bwd.serves(plan, 1, info_fwd.scale is not None):
         bwd = None
     derives = bwd is None and needs_grad(input, info_fwd.scale)
-    if derives and plan.fits(in_size) and not torch.compiler.is_compiling():
+    kept = (in_size,) in info_fwd._derived or not torch.compiler.is_compiling()
+    if derives and plan.fits(in_size) and kept:
         bwd = info_fwd._backward_plan(in_size)
     result: Tensor = ops.sparse_scale(input, info_fwd.scale, *plan, *(bwd or (None, ())))
     return result

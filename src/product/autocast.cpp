@@ -21,6 +21,18 @@ at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const Opt
                       at::autocast::cached_cast(type, input2, device), scale, plans, out_accumulated);
 }
 
+template <Kind kind, c10::DeviceType device>
+at::Tensor raw(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
+               const OptionalTensor& index1, const OptionalTensor& index2, const OptionalTensor& seg_out,
+               const OptionalTensor& gather_index, const OptionalTensor& index_out, std::optional<c10::SymInt> out_size,
+               bool out_accumulated) {
+  const c10::impl::ExcludeDispatchKeyGuard below(at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  const at::ScalarType type = at::autocast::get_autocast_dtype(device);
+  return raw_handle(kind).call(at::autocast::cached_cast(type, input1, device),
+                               at::autocast::cached_cast(type, input2, device), scale, index1, index2, seg_out,
+                               gather_index, index_out, std::move(out_size), out_accumulated);
+}
+
 /// Both channels of the formula are there, or the one that is there is summed over.
 constexpr bool multiplies_matrices(const KindTraits& op) {
   const bool a = op.x.a || op.y.a || op.z.a;
@@ -32,6 +44,7 @@ template <c10::DeviceType device, Kind kind>
 void register_kind(torch::Library& m) {
   if constexpr (kind != Kind::scale && multiplies_matrices(traits(kind))) {
     m.impl(traits(kind).name, product<kind, device>);
+    m.impl(raw_name(kind).c_str(), raw<kind, device>);
   }
 }
 

@@ -1,6 +1,10 @@
 // Calls of this library's own registered ops, through the dispatcher: so gradients are made of registered ops only.
 #pragma once
 
+#include <string>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include "product/kinds.h"
 #include "product/plans.h"
 
@@ -19,6 +23,11 @@ using ScaleGradSignature = at::Tensor(std::int64_t kind, const at::Tensor& input
                                       const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
                                       const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1,
                                       const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2, bool out_accumulated);
+using RawSignature = at::Tensor(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
+                                const OptionalTensor& index1, const OptionalTensor& index2,
+                                const OptionalTensor& seg_out, const OptionalTensor& gather_index,
+                                const OptionalTensor& index_out, std::optional<c10::SymInt> out_size,
+                                bool out_accumulated);
 using DerivePlanSignature = at::Tensor(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view,
                                        std::int64_t rows, bool unary);
 
@@ -28,6 +37,12 @@ using WorkspaceSignature = std::int64_t(std::int64_t kind, const at::Tensor& inp
 /// A product, or sparse scale (without y) for Kind::scale.
 at::Tensor call_product(Kind kind, const at::Tensor& x, const at::Tensor& y, const OptionalTensor& scale,
                         const Plans& plans, bool accumulated);
+
+/// "indexed_mul_scale_gather" for sparse_mul.
+std::string raw_name(Kind kind);
+
+/// The registered raw form of a product.
+const c10::TypedOperatorHandle<RawSignature>& raw_handle(Kind kind);
 
 /// The gradient of scale: (T,).
 at::Tensor call_scale_grad(Kind kind, const at::Tensor& x, const at::Tensor& y, const at::Tensor& grad,

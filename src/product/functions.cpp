@@ -1,12 +1,11 @@
 // The public C++ functions: infos to plans, then the registered ops.
-#include <string_view>
-
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
 #include <lacewing/product.h>
 
 #include "product/calls.h"
+#include "product/resolve.h"
 
 namespace lacewing {
 namespace {
@@ -45,16 +44,7 @@ at::Tensor apply(Kind kind, const at::Tensor& input1, const at::Tensor& input2, 
                  const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
   const std::int64_t in1 = rows_of(input1, traits(kind).x);
   const std::int64_t in2 = rows_of(input2, traits(kind).y);
-  // The op reports a wrong rank.
-  const auto ranked = [](const at::Tensor& tensor, product::Channels channels) {
-    return tensor.dim() == 1 + channels.count() || tensor.dim() == 2 + channels.count();
-  };
-  const bool open = PlanMeta::from(given.plan().meta).is_dynamic() && ranked(input1, traits(kind).x) &&
-                    ranked(input2, traits(kind).y);
-  TORCH_CHECK(!open || in1 == in2, "[lacewing.", traits(kind).name,
-              "] an info whose fields are all absent takes as many rows of input1 as of input2, not ", in1, " and ",
-              in2);
-  const SparseProductInfo info = given.resolved(in1);
+  const SparseProductInfo info = product::resolved_for(kind, traits(kind).name, given, input1, input2);
   const std::optional<at::Tensor>& scale = info.scale();
   std::optional<InfoPlan> bwd1 = usable(info, info_bwd1, false);
   std::optional<InfoPlan> bwd2 = usable(info, info_bwd2, true);
@@ -69,40 +59,13 @@ at::Tensor apply(Kind kind, const at::Tensor& input1, const at::Tensor& input2, 
   return product::call_product(kind, input1, input2, scale, plans, out_accumulated);
 }
 
-/// "indexed_mul_scale_gather" for sparse_mul.
-std::string raw_name(Kind kind) {
-  return "indexed_" + std::string(traits(kind).name).substr(std::string_view("sparse_").size()) + "_scale_gather";
-}
-
-/// One of the seven products; `also_scale`: or sparse scale.
-Kind kind_named(const char* caller, const std::string& op, bool also_scale = false) {
-  for (std::size_t i = 0; i < product::kTraits.size() && (also_scale || static_cast<Kind>(i) != Kind::scale); ++i) {
-    if (op == product::kTraits[i].name) {
-      return static_cast<Kind>(i);
-    }
-  }
-  TORCH_CHECK(false, "[lacewing.", caller, "] there is no product named ", op);
-}
-
 }  // namespace
 
 at::Tensor sparse_product(const char* op, const at::Tensor& input1, const at::Tensor& input2,
                           const SparseProductInfo& info_fwd, const OptionalInfo& info_bwd1,
                           const OptionalInfo& info_bwd2, bool out_accumulated) {
-  return apply(kind_named("sparse_product", op), input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
-}
-
-at::Tensor indexed_product(const char* op, const at::Tensor& input1, const at::Tensor& input2,
-                           const SparseProductInfo::Fields& fields, bool out_accumulated) {
-  const Kind kind = kind_named("indexed_product", op);
-  const auto refuse = [&](const char* argument, const at::Tensor& tensor) {
-    TORCH_CHECK(!needs_grad(tensor), "[lacewing.", raw_name(kind), "] ", argument,
-                " requires grad, but this op has no gradient: use ", traits(kind).name, ", or detach it");
-  };
-  refuse("input1", input1);
-  refuse("input2", input2);
-  refuse("scale", fields.scale.value_or(at::Tensor()));
-  return apply(kind, input1, input2, SparseProductInfo(fields).to(input1.device()), {}, {}, out_accumulated);
+  return apply(product::kind_named("sparse_product", op), input1, input2, info_fwd, info_bwd1, info_bwd2,
+               out_accumulated);
 }
 
 at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& given,
@@ -118,24 +81,9 @@ at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& given,
   return product::call_product(Kind::scale, input, {}, scale, plans, false);
 }
 
-at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
-  for (const at::Tensor& tensor : {input, fields.scale.value_or(at::Tensor())}) {
-    TORCH_CHECK(
-        !needs_grad(tensor),
-        "[lacewing.indexed_scale_segment] an input requires grad, but this op has no gradient: use sparse_scale");
-  }
-  const SparseScaleInfo info(fields);
-  const PlanMeta meta = PlanMeta::from(info.plan().meta);
-  const std::int64_t rows = input.dim() >= 2 ? input.size(-2) : 0;
-  const std::int64_t segments = fields.seg_out ? fields.seg_out->size(0) - 1 : meta.is_dynamic() ? rows : meta.terms;
-  TORCH_CHECK(!fields.out_size || segments >= *fields.out_size, "[lacewing.indexed_scale_segment] seg has ", segments,
-              " segments but out_size is ", fields.out_size.value_or(0));
-  return sparse_scale(input, info.to(input.device()));
-}
-
 std::int64_t workspace_bytes(const std::string& op, const at::Tensor& input1, const at::Tensor& input2,
                              const InfoPlan& plan, bool out_accumulated) {
-  return product::call_workspace(kind_named("workspace_bytes", op, /*also_scale=*/true), input1, input2,
+  return product::call_workspace(product::kind_named("workspace_bytes", op, /*also_scale=*/true), input1, input2,
                                  {plan.array, plan.meta}, out_accumulated);
 }
 

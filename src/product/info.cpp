@@ -135,11 +135,11 @@ struct SparseProductInfo::State {
       std::make_shared<Derived<std::array<std::int64_t, 3>>>();
 };
 
-SparseProductInfo::SparseProductInfo(const Fields& fields) {
+SparseProductInfo::SparseProductInfo(const Fields& fields, const char* op) {
   auto state = std::make_shared<State>();
-  const auto [array, meta] = product::product_plan(length_of(fields.scale, "SparseProductInfo"), fields.index1,
-                                                   fields.index2, fields.seg_out, fields.gather_index, fields.index_out,
-                                                   fields.out_size, /*unary=*/false, "SparseProductInfo");
+  const auto [array, meta] =
+      product::product_plan(length_of(fields.scale, op), fields.index1, fields.index2, fields.seg_out,
+                            fields.gather_index, fields.index_out, fields.out_size, /*unary=*/false, op);
   const bool indexed = fields.index1 || fields.index2 || fields.seg_out || fields.gather_index || fields.index_out;
   state->plan = plan_of(indexed || !fields.scale ? array : array.to(fields.scale->device()), meta);
   state->fields = copied(fields);
@@ -256,11 +256,11 @@ struct SparseScaleInfo::State {
   std::shared_ptr<const Derived<std::int64_t>> derived = std::make_shared<Derived<std::int64_t>>();
 };
 
-SparseScaleInfo::SparseScaleInfo(const Fields& fields) {
+SparseScaleInfo::SparseScaleInfo(const Fields& fields, const char* op) {
   auto state = std::make_shared<State>();
   const auto [array, meta] =
-      product::product_plan(length_of(fields.scale, "SparseScaleInfo"), fields.index, std::nullopt, fields.seg_out,
-                            fields.gather_index, std::nullopt, fields.out_size, /*unary=*/true, "SparseScaleInfo");
+      product::product_plan(length_of(fields.scale, op), fields.index, std::nullopt, fields.seg_out,
+                            fields.gather_index, std::nullopt, fields.out_size, /*unary=*/true, op);
   state->plan =
       plan_of(fields.index || fields.seg_out || !fields.scale ? array : array.to(fields.scale->device()), meta);
   state->fields = copied(fields);

@@ -55,8 +55,10 @@ struct Checker {
                 shape_text(given->sym_sizes()));
     TORCH_CHECK(!device || *device == given->device(), prefix(), argument, " is on ", given->device(),
                 " but another field is on ", *device);
-    TORCH_CHECK(!given->is_meta() && !given->unsafeGetTensorImpl()->is_python_dispatch(), prefix(), argument,
-                " has no values here: an info is built from them, so build it outside of what is traced or on meta");
+    TORCH_CHECK(!given->is_meta() && given->has_storage() && !given->unsafeGetTensorImpl()->is_python_dispatch(),
+                prefix(), argument,
+                " has no values here: an info is built from them, so build it outside of what is traced, mapped or on "
+                "meta");
     device = given->device();
     HostIndex host{given->cpu().to(at::kLong).contiguous(), 0};
     host.limit = check_range(argument, host);

@@ -17,16 +17,15 @@ const c10::TypedOperatorHandle<Signature>& handle(const char* name) {
   return op;
 }
 
-const c10::TypedOperatorHandle<ProductSignature>& product_handle(Kind kind) {
-  static const auto ops = [] {
-    std::vector<c10::TypedOperatorHandle<ProductSignature>> all;
-    for (std::int64_t i = 0; i < kProducts; ++i) {
-      const std::string name = std::string("lacewing::") + traits(static_cast<Kind>(i)).name;
-      all.push_back(c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), "").typed<ProductSignature>());
-    }
-    return all;
-  }();
-  return ops[static_cast<std::size_t>(kind)];
+/// The handles of a family of ops, one for each product.
+template <typename Signature, typename Name>
+std::vector<c10::TypedOperatorHandle<Signature>> handles(Name&& name) {
+  std::vector<c10::TypedOperatorHandle<Signature>> all;
+  for (std::int64_t i = 0; i < kProducts; ++i) {
+    const std::string full = "lacewing::" + std::string(name(static_cast<Kind>(i)));
+    all.push_back(c10::Dispatcher::singleton().findSchemaOrThrow(full.c_str(), "").template typed<Signature>());
+  }
+  return all;
 }
 
 OptionalTensor optional(const at::Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : std::nullopt; }
@@ -40,8 +39,18 @@ at::Tensor call_product(Kind kind, const at::Tensor& x, const at::Tensor& y, con
     return handle<ScaleSignature>("lacewing::sparse_scale")
         .call(x, scale, *forward.array, forward.meta, first.array, first.meta);
   }
-  return product_handle(kind).call(x, y, scale, *forward.array, forward.meta, first.array, first.meta, second.array,
-                                   second.meta, accumulated);
+  static const auto ops = handles<ProductSignature>([](Kind k) { return traits(k).name; });
+  return ops[static_cast<std::size_t>(kind)].call(x, y, scale, *forward.array, forward.meta, first.array, first.meta,
+                                                  second.array, second.meta, accumulated);
+}
+
+std::string raw_name(Kind kind) {
+  return "indexed_" + std::string(traits(kind).name).substr(std::string_view("sparse_").size()) + "_scale_gather";
+}
+
+const c10::TypedOperatorHandle<RawSignature>& raw_handle(Kind kind) {
+  static const auto ops = handles<RawSignature>(raw_name);
+  return ops[static_cast<std::size_t>(kind)];
 }
 
 at::Tensor call_scale_grad(Kind kind, const at::Tensor& x, const at::Tensor& y, const at::Tensor& grad,

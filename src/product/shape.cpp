@@ -18,17 +18,18 @@ std::string expected_text(Channels channels, bool scale, bool batched) {
   return std::string("(") + lead + tail + ")";
 }
 
-void check_floating(Kind kind, const char* argument, const at::Tensor& tensor) {
+void check_floating(const char* op, const char* argument, const at::Tensor& tensor) {
   const at::ScalarType type = tensor.scalar_type();
   TORCH_CHECK(type == at::kHalf || type == at::kBFloat16 || type == at::kFloat || type == at::kDouble ||
                   type == at::kComplexFloat || type == at::kComplexDouble,
-              "[lacewing.", traits(kind).name, "] ", argument,
+              "[lacewing.", op, "] ", argument,
               " must have dtype float16, bfloat16, float32, float64, complex64 or complex128, not ", type);
 }
 
-void check_device(Kind kind, const char* argument, const at::Tensor& tensor, const at::Tensor& input1) {
-  TORCH_CHECK(tensor.device() == input1.device(), "[lacewing.", traits(kind).name, "] ", argument, " is on ",
-              tensor.device(), kind == Kind::scale ? " but input is on " : " but input1 is on ", input1.device());
+void check_device(const char* op, const char* argument, const at::Tensor& tensor, const char* name_x,
+                  const at::Tensor& x) {
+  TORCH_CHECK(tensor.device() == x.device(), "[lacewing.", op, "] ", argument, " is on ", tensor.device(), " but ",
+              name_x, " is on ", x.device());
 }
 
 /// Finds the first entry whose index is too large, where the plan can be read: only on the way to an error.
@@ -66,11 +67,11 @@ std::string first_bad_index(const char* argument, const PlanMeta& meta, const at
   return text.str();
 }
 
-void check_rows(Kind kind, const char* index, const char* argument, const at::Tensor& tensor, const c10::SymInt& rows,
-                std::int64_t dim, const PlanMeta& meta, const at::Tensor& plan, bool second) {
+void check_rows(const char* op, const char* index, const char* argument, const at::Tensor& tensor,
+                const c10::SymInt& rows, std::int64_t dim, const PlanMeta& meta, const at::Tensor& plan, bool second) {
   const std::int64_t needed = second ? meta.need2 : meta.need1;
   if (rows.guard_int(__FILE__, __LINE__) < needed) {
-    TORCH_CHECK(false, "[lacewing.", traits(kind).name, "] ",
+    TORCH_CHECK(false, "[lacewing.", op, "] ",
                 first_bad_index(index, meta, plan, second, rows.guard_int(__FILE__, __LINE__)), " is out of range for ",
                 argument, " of shape ", shape_text(tensor.sym_sizes()), ": dim ", dim, " has ", rows, " entries");
   }
@@ -81,26 +82,26 @@ struct OperandShape {
   std::int64_t rows_dim;
 };
 
-OperandShape check_rank(Kind kind, const char* argument, const at::Tensor& tensor, Channels channels) {
+OperandShape check_rank(Kind kind, const char* op, const char* argument, const at::Tensor& tensor, Channels channels) {
   const std::int64_t shared_rank = 1 + channels.count();
   if (kind == Kind::scale) {
-    TORCH_CHECK(tensor.dim() >= 2, "[lacewing.sparse_scale] ", argument, " must have shape (..., M, C), not ",
+    TORCH_CHECK(tensor.dim() >= 2, "[lacewing.", op, "] ", argument, " must have shape (..., M, C), not ",
                 shape_text(tensor.sym_sizes()));
     return {true, tensor.dim() - 2};
   }
-  TORCH_CHECK(tensor.dim() == shared_rank || tensor.dim() == shared_rank + 1, "[lacewing.", traits(kind).name, "] ",
-              argument, " must have shape ", expected_text(channels, false, true), ", or ",
-              expected_text(channels, false, false), " where it is shared, not ", shape_text(tensor.sym_sizes()));
+  TORCH_CHECK(tensor.dim() == shared_rank || tensor.dim() == shared_rank + 1, "[lacewing.", op, "] ", argument,
+              " must have shape ", expected_text(channels, false, true), ", or ", expected_text(channels, false, false),
+              " where it is shared, not ", shape_text(tensor.sym_sizes()));
   const bool batched = tensor.dim() == shared_rank + 1;
   return {batched, batched ? 1 : 0};
 }
 
 /// Takes the channel extents of an operand, or compares them with those that are known.
-void take_channels(Kind kind, const at::Tensor& x, const at::Tensor& y, const at::Tensor& tensor, Channels channels,
-                   std::int64_t dim, std::optional<c10::SymInt>& a, std::optional<c10::SymInt>& b) {
+void take_channels(const char* op, const at::Tensor& x, const at::Tensor& y, const at::Tensor& tensor,
+                   Channels channels, std::int64_t dim, std::optional<c10::SymInt>& a, std::optional<c10::SymInt>& b) {
   const auto take = [&](std::optional<c10::SymInt>& extent) {
     const c10::SymInt size = tensor.sym_size(dim++);
-    TORCH_CHECK(!extent.has_value() || *extent == size, "[lacewing.", traits(kind).name, "] input1 of shape ",
+    TORCH_CHECK(!extent.has_value() || *extent == size, "[lacewing.", op, "] input1 of shape ",
                 shape_text(x.sym_sizes()), " and input2 of shape ", shape_text(y.sym_sizes()),
                 " do not fit: they must agree in the channels that the product joins, and have ", *extent, " and ",
                 size);
@@ -138,12 +139,27 @@ Kind kind_of(const char* op, std::int64_t number) {
   return static_cast<Kind>(number);
 }
 
-c10::SymDimVector ProductShape::output(Channels z) const {
+Kind kind_named(const char* op, std::string_view name, bool also_scale) {
+  for (std::size_t i = 0; i < kTraits.size() && (also_scale || static_cast<Kind>(i) != Kind::scale); ++i) {
+    if (name == kTraits[i].name) {
+      return static_cast<Kind>(i);
+    }
+  }
+  TORCH_CHECK(false, "[lacewing.", op, "] there is no product named ", name);
+}
+
+void check_same_rows(const char* op, const ProductShape& shape, bool unary) {
+  TORCH_CHECK(unary || shape.rows_x == shape.rows_y, "[lacewing.", op,
+              "] an info whose fields are all absent takes as many rows of input1 as of input2, not ", shape.rows_x,
+              " and ", shape.rows_y);
+}
+
+c10::SymDimVector ProductShape::output(Channels z, const c10::SymInt& rows) const {
   c10::SymDimVector sizes;
   if (z_batched) {
     sizes.push_back(batch);
   }
-  sizes.push_back(plan.rows);
+  sizes.push_back(rows);
   if (z.a) {
     sizes.push_back(extent_a);
   }
@@ -153,38 +169,36 @@ c10::SymDimVector ProductShape::output(Channels z) const {
   return sizes;
 }
 
-ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y, const std::optional<at::Tensor>& scale,
-                           const at::Tensor& plan, at::IntArrayRef meta, bool accumulated) {
-  const KindTraits& op = traits(kind);
+ProductShape check_operands(Kind kind, const char* op, const at::Tensor& x, const at::Tensor& y, bool accumulated) {
+  const KindTraits& of = traits(kind);
   const bool unary = kind == Kind::scale;
   const char* const name_x = unary ? "input" : "input1";
-  const char* const index_x = unary ? "index" : "index1";
-  const PlanMeta given = read_meta(op.name, meta);
-  check_floating(kind, name_x, x);
-  check_device(kind, "the info", plan, x);
+  check_floating(op, name_x, x);
   ProductShape shape;
-  const OperandShape layout_x = check_rank(kind, name_x, x, op.x);
+  const OperandShape layout_x = check_rank(kind, op, name_x, x, of.x);
   shape.x_batched = layout_x.batched;
+  shape.rows_dim_x = layout_x.rows_dim;
   shape.rows_x = x.sym_size(layout_x.rows_dim);
   std::optional<c10::SymInt> a;
   std::optional<c10::SymInt> b;
-  take_channels(kind, x, y, x, op.x, layout_x.rows_dim + 1, a, b);
+  take_channels(op, x, y, x, of.x, layout_x.rows_dim + 1, a, b);
   if (unary) {
     for (std::int64_t dim = 0; dim < layout_x.rows_dim; ++dim) {
       shape.batch = shape.batch * x.sym_size(dim);
     }
   } else {
-    check_floating(kind, "input2", y);
-    check_device(kind, "input2", y, x);
-    const OperandShape layout_y = check_rank(kind, "input2", y, op.y);
+    check_floating(op, "input2", y);
+    check_device(op, "input2", y, name_x, x);
+    const OperandShape layout_y = check_rank(kind, op, "input2", y, of.y);
     shape.y_batched = layout_y.batched;
+    shape.rows_dim_y = layout_y.rows_dim;
     shape.rows_y = y.sym_size(layout_y.rows_dim);
-    take_channels(kind, x, y, y, op.y, layout_y.rows_dim + 1, a, b);
+    take_channels(op, x, y, y, of.y, layout_y.rows_dim + 1, a, b);
     if (shape.x_batched) {
       shape.batch = x.sym_size(0);
     }
     if (shape.y_batched) {
-      TORCH_CHECK(!shape.x_batched || shape.batch == y.sym_size(0), "[lacewing.", op.name, "] input1 of shape ",
+      TORCH_CHECK(!shape.x_batched || shape.batch == y.sym_size(0), "[lacewing.", op, "] input1 of shape ",
                   shape_text(x.sym_sizes()), " and input2 of shape ", shape_text(y.sym_sizes()),
                   " must agree in N; an operand that is the same for every n has no dim N");
       shape.batch = y.sym_size(0);
@@ -193,29 +207,37 @@ ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y, 
   shape.z_batched = (shape.x_batched || shape.y_batched) && !accumulated;
   shape.extent_a = a.value_or(1);
   shape.extent_b = b.value_or(1);
+  return shape;
+}
 
+ProductShape check_product(Kind kind, const char* op, const at::Tensor& x, const at::Tensor& y,
+                           const std::optional<at::Tensor>& scale, const at::Tensor& plan, at::IntArrayRef meta,
+                           bool accumulated) {
+  const bool unary = kind == Kind::scale;
+  const char* const name_x = unary ? "input" : "input1";
+  const PlanMeta given = read_meta(op, meta);
+  check_device(op, "the info", plan, name_x, x);
+  ProductShape shape = check_operands(kind, op, x, y, accumulated);
   if (given.is_dynamic()) {
-    TORCH_CHECK(unary || shape.rows_x == shape.rows_y, "[lacewing.", op.name,
-                "] an info whose fields are all absent takes as many rows of input1 as of input2, not ", shape.rows_x,
-                " and ", shape.rows_y);
+    check_same_rows(op, shape, unary);
     shape.plan = given.resolved(shape.rows_x.guard_int(__FILE__, __LINE__));
   } else {
     shape.plan = given;
   }
   TORCH_CHECK(shape.plan.terms >= 0 && shape.plan.rows >= 0 && plan.sym_numel() == shape.plan.length() &&
                   plan.scalar_type() == (shape.plan.has(PlanMeta::wide) ? at::kLong : at::kInt),
-              "[lacewing.", op.name, "] meta does not describe the plan, an array of ", plan.sym_numel(), " integers");
-  check_rows(kind, index_x, name_x, x, shape.rows_x, layout_x.rows_dim, shape.plan, plan, false);
+              "[lacewing.", op, "] meta does not describe the plan, an array of ", plan.sym_numel(), " integers");
+  check_rows(op, unary ? "index" : "index1", name_x, x, shape.rows_x, shape.rows_dim_x, shape.plan, plan, false);
   if (!unary) {
-    check_rows(kind, "index2", "input2", y, shape.rows_y, shape.y_batched ? 1 : 0, shape.plan, plan, true);
+    check_rows(op, "index2", "input2", y, shape.rows_y, shape.rows_dim_y, shape.plan, plan, true);
   }
   if (scale.has_value()) {
-    check_floating(kind, "scale", *scale);
-    check_device(kind, "scale", *scale, x);
-    TORCH_CHECK(scale->dim() == 1 && scale->sym_size(0) == shape.plan.entries, "[lacewing.", op.name,
+    check_floating(op, "scale", *scale);
+    check_device(op, "scale", *scale, name_x, x);
+    TORCH_CHECK(scale->dim() == 1 && scale->sym_size(0) == shape.plan.entries, "[lacewing.", op,
                 "] scale must have shape (", shape.plan.entries, ",), one entry for each term, not ",
                 shape_text(scale->sym_sizes()));
-    TORCH_CHECK(!scale->is_complex() || x.is_complex() || (y.defined() && y.is_complex()), "[lacewing.", op.name,
+    TORCH_CHECK(!scale->is_complex() || x.is_complex() || (y.defined() && y.is_complex()), "[lacewing.", op,
                 "] scale is complex but ", unary ? "the input is" : "both inputs are",
                 " real: its imaginary part would be lost");
   }

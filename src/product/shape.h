@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/SymInt.h>
@@ -20,12 +21,15 @@ struct ProductShape {
   c10::SymInt batch = 1;
   c10::SymInt rows_x = 0;
   c10::SymInt rows_y = 0;
+  std::int64_t rows_dim_x = 0;  ///< the dim that the rows are
+  std::int64_t rows_dim_y = 0;
   c10::SymInt extent_a = 1;
   c10::SymInt extent_b = 1;
   structure::PlanMeta plan;  ///< with T settled
 
-  /// The sizes of z for these channels of z.
-  c10::SymDimVector output(Channels z) const;
+  /// The sizes of z for these channels of z, with the plan's rows or so many.
+  c10::SymDimVector output(Channels z) const { return output(z, plan.rows); }
+  c10::SymDimVector output(Channels z, const c10::SymInt& rows) const;
 };
 
 /// The description of a plan from the integers that an op was given; `op` is whom the error names.
@@ -34,10 +38,25 @@ structure::PlanMeta read_meta(const char* op, at::IntArrayRef meta);
 /// The kind with this number, as ops take it.
 Kind kind_of(const char* op, std::int64_t number);
 
-/// Checks operands and plan of a product against each other; y is undefined for Kind::scale. Throws c10::Error with one
-/// sentence.
-ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y, const std::optional<at::Tensor>& scale,
-                           const at::Tensor& plan, at::IntArrayRef meta, bool accumulated);
+/// The product of this name; `also_scale`: or sparse scale.
+Kind kind_named(const char* op, std::string_view name, bool also_scale = false);
+
+/// The sizes of a product but for its plan's; `op` is whom errors name, y is undefined for Kind::scale. Throws
+/// c10::Error with one sentence.
+ProductShape check_operands(Kind kind, const char* op, const at::Tensor& x, const at::Tensor& y, bool accumulated);
+
+/// Checks that inputs which settle T have the same number of rows.
+void check_same_rows(const char* op, const ProductShape& shape, bool unary);
+
+/// As check_operands, and checks operands and plan against each other.
+ProductShape check_product(Kind kind, const char* op, const at::Tensor& x, const at::Tensor& y,
+                           const std::optional<at::Tensor>& scale, const at::Tensor& plan, at::IntArrayRef meta,
+                           bool accumulated);
+inline ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y,
+                                  const std::optional<at::Tensor>& scale, const at::Tensor& plan, at::IntArrayRef meta,
+                                  bool accumulated) {
+  return check_product(kind, traits(kind).name, x, y, scale, plan, meta, accumulated);
+}
 
 /// Checks that the plan of the gradient of input1 (or of input2, `second`) holds the terms of the forward plan.
 void check_backward_plan(Kind kind, const char* argument, bool second, const structure::PlanMeta& forward,

@@ -1,61 +1,15 @@
 // vmap: the batch joins N where every operand can carry it, and is walked through where it cannot.
-#include <algorithm>
-#include <initializer_list>
-
 #include <ATen/ATen.h>
-#include <ATen/functorch/BatchedTensorImpl.h>
 #include <torch/library.h>
 
+#include "common/batched.h"
 #include "product/calls.h"
 #include "product/shape.h"
 
 namespace lacewing::product {
 namespace {
 
-/// A tensor at the current level of vmap, its batch (if it has one) in front.
-struct Batched {
-  at::Tensor value;
-  bool batched = false;
-
-  at::Tensor at(std::int64_t i) const { return batched ? value.select(0, i) : value; }
-};
-
-Batched unwrap(const at::Tensor& tensor, std::int64_t level) {
-  const auto* const impl = tensor.defined() ? at::functorch::maybeGetBatchedImpl(tensor) : nullptr;
-  if (impl == nullptr || impl->level() != level) {
-    return {tensor, false};
-  }
-  return {impl->value().movedim(impl->bdim(), 0), true};
-}
-
 OptionalTensor optional(const at::Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : std::nullopt; }
-
-/// The innermost level of vmap among the operands, taken off while the op runs.
-struct Scope {
-  std::int64_t level = 0;
-  c10::impl::ExcludeDispatchKeyGuard below{c10::DispatchKey::FuncTorchBatched};
-
-  explicit Scope(std::initializer_list<at::Tensor> operands) {
-    for (const at::Tensor& operand : operands) {
-      const auto* const impl = operand.defined() ? at::functorch::maybeGetBatchedImpl(operand) : nullptr;
-      level = impl != nullptr ? std::max(level, impl->level()) : level;
-    }
-  }
-
-  at::Tensor wrap(const at::Tensor& tensor) const { return at::functorch::makeBatched(tensor, 0, level); }
-};
-
-/// f(i) for each entry of the batch, stacked.
-template <typename F>
-at::Tensor each(c10::SymInt size, F&& f) {
-  std::vector<at::Tensor> parts;
-  const std::int64_t count = size.guard_int(__FILE__, __LINE__);
-  for (std::int64_t i = 0; i < count; ++i) {
-    parts.push_back(f(i));
-  }
-  TORCH_CHECK(!parts.empty(), "[lacewing] vmap over an empty batch is not supported");
-  return at::stack(parts);
-}
 
 /// The batch as N, or as a part of it: (B, M, ...) or (B * N, M, ...).
 at::Tensor joined(const Batched& operand, bool has_n, const c10::SymInt& batch) {
@@ -76,11 +30,11 @@ at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const Opt
                    const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& plan_bwd1,
                    at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2,
                    bool out_accumulated) {
-  const Scope scope{input1, input2, scale.value_or(at::Tensor())};
+  const BatchScope scope{input1, input2, scale.value_or(at::Tensor())};
   const Plans plans{Plan{plan, meta.vec()}, Plan{plan_bwd1, meta_bwd1.vec()}, Plan{plan_bwd2, meta_bwd2.vec()}};
-  const Batched x = unwrap(input1, scope.level);
-  const Batched y = unwrap(input2, scope.level);
-  const Batched s = unwrap(scale.value_or(at::Tensor()), scope.level);
+  const Batched x = scope.unwrap(input1);
+  const Batched y = scope.unwrap(input2);
+  const Batched s = scope.unwrap(scale.value_or(at::Tensor()));
   if (!x.batched && !y.batched && !s.batched) {
     return call_product(kind, input1, input2, scale, plans, out_accumulated);
   }
@@ -91,7 +45,7 @@ at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const Opt
   const bool can_join = !s.batched && !(out_accumulated && any_n) && !(x.batched && !x_has_n && any_n) &&
                         !(y.batched && !y_has_n && any_n);
   if (!can_join) {
-    return scope.wrap(each(batch, [&](std::int64_t i) {
+    return scope.wrap(each_of_batch(batch, [&](std::int64_t i) {
       return call_product(kind, x.at(i), y.at(i), optional(s.at(i)), plans, out_accumulated);
     }));
   }
@@ -107,12 +61,12 @@ at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const Opt
 
 at::Tensor scale_op(const at::Tensor& input, const OptionalTensor& scale, const at::Tensor& plan, at::IntArrayRef meta,
                     const OptionalTensor& plan_bwd, at::IntArrayRef meta_bwd) {
-  const Scope scope{input, scale.value_or(at::Tensor())};
+  const BatchScope scope{input, scale.value_or(at::Tensor())};
   const Plans plans{Plan{plan, meta.vec()}, Plan{plan_bwd, meta_bwd.vec()}, Plan{}};
-  const Batched x = unwrap(input, scope.level);
-  const Batched s = unwrap(scale.value_or(at::Tensor()), scope.level);
+  const Batched x = scope.unwrap(input);
+  const Batched s = scope.unwrap(scale.value_or(at::Tensor()));
   if (s.batched) {
-    return scope.wrap(each(s.value.sym_size(0), [&](std::int64_t i) {
+    return scope.wrap(each_of_batch(s.value.sym_size(0), [&](std::int64_t i) {
       return call_product(Kind::scale, x.at(i), {}, s.at(i), plans, false);
     }));
   }
@@ -124,11 +78,11 @@ at::Tensor scale_grad(std::int64_t kind, const at::Tensor& input1, const Optiona
                       const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& plan_bwd1,
                       at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2,
                       bool out_accumulated) {
-  const Scope scope{input1, input2.value_or(at::Tensor()), grad};
+  const BatchScope scope{input1, input2.value_or(at::Tensor()), grad};
   const Plans plans{Plan{plan, meta.vec()}, Plan{plan_bwd1, meta_bwd1.vec()}, Plan{plan_bwd2, meta_bwd2.vec()}};
-  const Batched x = unwrap(input1, scope.level);
-  const Batched y = unwrap(input2.value_or(at::Tensor()), scope.level);
-  const Batched g = unwrap(grad, scope.level);
+  const Batched x = scope.unwrap(input1);
+  const Batched y = scope.unwrap(input2.value_or(at::Tensor()));
+  const Batched g = scope.unwrap(grad);
   const auto call = [&](const at::Tensor& first, const at::Tensor& second, const at::Tensor& upstream) {
     return call_scale_grad(kind_of("product_scale_grad", kind), first, second, upstream, plans, out_accumulated);
   };
@@ -136,7 +90,7 @@ at::Tensor scale_grad(std::int64_t kind, const at::Tensor& input1, const Optiona
     return call(x.value, y.value, g.value);
   }
   const c10::SymInt batch = (x.batched ? x.value : y.batched ? y.value : g.value).sym_size(0);
-  return scope.wrap(each(batch, [&](std::int64_t i) { return call(x.at(i), y.at(i), g.at(i)); }));
+  return scope.wrap(each_of_batch(batch, [&](std::int64_t i) { return call(x.at(i), y.at(i), g.at(i)); }));
 }
 
 template <std::size_t... Kinds>

@@ -9,9 +9,12 @@ import pickle
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch._functorch.aot_autograd import make_boxed_func
 from torch.autograd import gradcheck, gradgradcheck
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.fx import GraphModule
 
 import lacewing
 from lacewing import SparseProductInfo, derive_backward, sparse_product_infos, sparse_scale, sparse_scale_infos
@@ -230,6 +233,29 @@ def test_compile(op: Op, roles: tuple[bool, ...], given: bool, device: str) -> N
     function = lambda x, y, s: op.function(x, y, case.info.with_scale(s), *backward, out_accumulated=case.accumulated)
 
     assert_compiles_to_the_same(function, case.x, case.y, case.scale, backend="aot_eager")
+
+
+@each_op
+@pytest.mark.parametrize("kept", [False, True], ids=["derived_in_the_graph", "kept_by_an_eager_step"])
+def test_compile_derives_only_what_is_not_kept(op: Op, kept: bool, device: str) -> None:
+    case = small(op, device=device)
+    function = lambda x, y: op.function(x, y, case.info)
+    inputs = (case.x, case.y)
+    want = step(function, *inputs)
+    if not kept:
+        case.info._derived.clear()
+    called: list[str] = []
+
+    def note(graph: GraphModule, _inputs: object) -> object:
+        called.extend(str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(graph.forward)
+
+    torch._dynamo.reset()
+    got = step(torch.compile(function, fullgraph=True, backend=aot_autograd(fw_compiler=note)), *inputs)
+
+    assert any("derive_plan" in target for target in called) == (not kept)
+    for one, other in zip(got, want, strict=True):
+        assert_close(one, other.cpu(), 1e-11)
 
 
 @each_op

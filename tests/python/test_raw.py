@@ -89,6 +89,110 @@ def test_indices_beyond_the_operands_are_refused(op: Op, device: str) -> None:
         op.raw(case.x, case.y, index1=[0, 99], index2=[0, 1])
 
 
+def call(op: Op, case):
+    """The raw op of a case as a function of its floating-point tensors."""
+    fields = {**case.fields.index_fields(), "out_size": case.fields.out_size, "out_accumulated": case.accumulated}
+    return lambda x, y, scale: op.raw(x, y, scale, **fields)
+
+
+@each_op
+@pytest.mark.parametrize("absent", SUBSETS, ids=absent_id)
+def test_opcheck(op: Op, absent: tuple[str, ...], device: str) -> None:
+    pytest.importorskip("expecttest", reason="torch's opcheck needs the package expecttest")
+    case = make_case(op, absent, device=device)
+    fields = {
+        name: torch.tensor(value, device=device) if isinstance(value, list) else value
+        for name, value in arguments(case).items()
+    }
+
+    torch.library.opcheck(
+        getattr(torch.ops.lacewing, f"indexed_{op.name}_scale_gather").default, (case.x, case.y), fields
+    )
+
+
+def test_opcheck_of_segments(device: str) -> None:
+    pytest.importorskip("expecttest", reason="torch's opcheck needs the package expecttest")
+    x, scale = torch.randn(2, 4, 3, device=device), torch.randn(4, device=device)
+    index, seg = torch.tensor([3, 0, 3, 1], device=device), torch.tensor([0, 1, 1, 4], device=device)
+
+    torch.library.opcheck(torch.ops.lacewing.indexed_scale_segment.default, (x, scale, index, seg))
+    torch.library.opcheck(torch.ops.lacewing.indexed_scale_segment.default, (x, None, None, None))
+    out = torch.empty(2, 3, 3, device=device)
+    torch.library.opcheck(torch.ops.lacewing.indexed_scale_segment_out.default, (x, scale, index, seg, None, None, out))
+
+
+@each_op
+@pytest.mark.parametrize("roles", ROLES, ids=role_id)
+def test_compile(op: Op, roles: tuple[bool, ...], device: str) -> None:
+    case = make_case(op, roles=roles, device=device)
+    f = call(op, case)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
+
+    assert torch.equal(compiled(case.x, case.y, case.scale), f(case.x, case.y, case.scale))
+
+
+def test_compile_of_segments(device: str) -> None:
+    x = torch.randn(2, 4, 3, device=device)
+    index, seg = torch.tensor([3, 0, 3, 1], device=device), torch.tensor([0, 1, 1, 4], device=device)
+
+    def f(x, out):
+        lacewing.indexed_scale_segment(2 * x, None, index, seg, out=out)
+        return out + 1
+
+    got, want = torch.empty(2, 3, 3, device=device), torch.empty(2, 3, 3, device=device)
+    compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
+
+    assert torch.equal(compiled(x, got), f(x, want))
+    assert torch.equal(got, want)
+
+
+@each_op
+def test_vmap(op: Op, device: str) -> None:
+    case = make_case(op, device=device)
+    f = call(op, case)
+    x = torch.stack([case.x, 2 * case.x, -case.x])
+
+    got = torch.func.vmap(f, (0, None, None))(x, case.y, case.scale)
+
+    assert_close(got, torch.stack([f(each, case.y, case.scale) for each in x]).cpu(), 1e-12)
+
+
+@each_op
+def test_autocast_is_that_of_the_product(op: Op, device: str) -> None:
+    case = make_case(op, dtype=torch.float32, device=device)
+
+    with torch.autocast(device, torch.bfloat16):
+        z = op.raw(case.x, case.y, **arguments(case))
+        want = op.function(case.x, case.y, case.info)
+
+    assert z.dtype == want.dtype
+    assert torch.equal(z, want)
+
+
+@each_op
+def test_tangents_are_refused_and_no_grad_is_respected(op: Op, device: str) -> None:
+    case = make_case(op, device=device)
+    f = call(op, case)
+
+    with pytest.raises(ValueError, match="input1 requires grad"):
+        torch.func.jvp(lambda x: f(x, case.y, case.scale), (case.x,), (case.x,))
+    with torch.no_grad():
+        z = f(case.x.requires_grad_(), case.y, case.scale)
+    assert not z.requires_grad
+
+
+@each_op
+def test_a_batch_of_indices_is_refused(op: Op, device: str) -> None:
+    case = make_case(op, device=device)
+
+    with pytest.raises(
+        RuntimeError, match=r"index1 has no values here: .* outside of what is traced, mapped or on meta"
+    ):
+        torch.func.vmap(lambda i: op.raw(case.x, case.y, index1=i, index2=[0, 1]))(torch.zeros(3, 2).long())
+
+
 @each_op
 def test_alias_class_is_the_function(op: Op) -> None:
     name = {"vecsca": "VecSca", "scavec": "ScaVec", "vecmat": "VecMat", "mat_t_vec": "MatTVec"}.get(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 import pytest
 import torch
@@ -233,6 +234,13 @@ def test_vmap_over_sources_and_indices(device):
     sources = vmap(ops.gather_rows, (0, None))(src, index[0])
     sums = vmap(lambda s, i: ops.scatter_add_rows(s, i, 6))(src[:, :5], index)
 
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        added = vmap(lambda s: ops.scatter_add_rows(s, index[0], 6), in_dims=2, out_dims=2)(src[:, :5].permute(1, 2, 0))
+        empty = vmap(lambda s: ops.gather_rows(s, index[0]))(src[:0])
+
+    assert torch.equal(added, torch.stack([scattered(s[:5], index[0], 6) for s in src], dim=2))
+    assert empty.shape == (0, 5, 3)
     assert torch.equal(both, torch.stack([s[i] for s, i in zip(src, index, strict=True)]))
     assert torch.equal(sources, src[:, index[0]])
     assert torch.equal(sums, torch.stack([scattered(s[:5], i, 6) for s, i in zip(src, index, strict=True)]))

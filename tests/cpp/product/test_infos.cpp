@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <limits>
 
+#include <c10/core/GradMode.h>
+
 #include "support.h"
 
 namespace lacewing::test {
@@ -602,7 +604,23 @@ TEST_P(ProductErrors, TheRawFormNamesItselfInErrorsOfFields) {
 
   const std::string message = message_of([&] { op().raw(x(), y(), f, false); });
 
-  EXPECT_NE(message.find("seg_out must not decrease, but seg_out[2] = 1 follows 2"), std::string::npos) << message;
+  EXPECT_EQ(message,
+            std::string("[lacewing.") + op().raw_name + "] seg_out must not decrease, but seg_out[2] = 1 follows 2");
+}
+
+TEST_P(ProductErrors, TheRawFormNamesItselfInErrorsOfOperands) {
+  Fields f;
+  f.index1 = index_of({0, 99});
+  const std::string prefix = std::string("[lacewing.") + op().raw_name + "] ";
+
+  EXPECT_EQ(message_of([&] { op().raw(x(), y(), f, false); }).rfind(prefix + "index1[1] = 99 is out of range", 0), 0u);
+  EXPECT_EQ(message_of([&] {
+              op().raw(x().unsqueeze(0).unsqueeze(0), y(), f, false);
+            }).rfind(prefix + "input1 must have shape", 0),
+            0u);
+  f.index1 = index_of({0, 1});
+  f.scale = at::ones({2}, at::kLong);
+  EXPECT_EQ(message_of([&] { op().raw(x(), y(), f, false); }).rfind(prefix + "scale must have dtype", 0), 0u);
 }
 
 TEST(ScaleErrors, InputsAndInfo) {
@@ -647,12 +665,37 @@ TEST(ScaleErrors, FewerSegmentsThanRows) {
 TEST(ScaleErrors, TheRawFormRefusesGradients) {
   SparseScaleInfo::Fields f;
   f.scale = at::ones({2});
-  const std::string sentence =
-      "[lacewing.indexed_scale_segment] an input requires grad, but this op has no gradient: use sparse_scale";
+  const std::string sentence = " requires grad, but this op has no gradient: use sparse_scale, or detach it";
+  const std::string prefix = "[lacewing.indexed_scale_segment] ";
 
-  EXPECT_EQ(message_of([&] { indexed_scale_segment(leaf(at::ones({2, 2})), f); }), sentence);
+  EXPECT_EQ(message_of([&] { indexed_scale_segment(leaf(at::ones({2, 2})), f); }), prefix + "input" + sentence);
+  {
+    const c10::NoGradGuard no_gradient_is_asked_for;
+    EXPECT_EQ(indexed_scale_segment(leaf(at::ones({2, 2})), f).sum().item<double>(), 4);
+  }
   f.scale = leaf(*f.scale);
-  EXPECT_EQ(message_of([&] { indexed_scale_segment(at::ones({2, 2}), f); }), sentence);
+  EXPECT_EQ(message_of([&] { indexed_scale_segment(at::ones({2, 2}), f); }), prefix + "scale" + sentence);
+}
+
+TEST(ScaleErrors, TheRawFormWritesOut) {
+  SparseScaleInfo::Fields f;
+  f.index = index_of({1, 0});
+  const at::Tensor input = at::arange(4, at::kDouble).view({2, 2});
+  at::Tensor out = at::full({2, 2}, 7.0, at::kDouble);
+  const auto version = out._version();
+
+  EXPECT_EQ(&indexed_scale_segment_out(out, input, f), &out);
+
+  EXPECT_TRUE(out.equal(input.flip(0)));
+  EXPECT_GT(out._version(), version);
+  at::Tensor part = input.narrow(0, 0, 2);
+  EXPECT_EQ(message_of([&] { indexed_scale_segment_out(part, input, f); }),
+            "[lacewing.indexed_scale_segment] out must not share memory with the input");
+  at::Tensor other = at::empty({3, 2}, at::kDouble);
+  EXPECT_EQ(
+      message_of([&] { indexed_scale_segment_out(other, input, f); }),
+      "[lacewing.indexed_scale_segment] out must have shape (2, 2), dtype Double and be on cpu, not (3, 2), Double "
+      "and cpu");
 }
 
 TEST(ScaleErrors, BackwardInfosOfOtherTermsOrSizes) {

@@ -227,7 +227,9 @@ std::map<std::string, long> thread_ticks() {
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::ifstream file(task.path() / "stat");
     std::string line;
-    std::getline(file, line);
+    if (!std::getline(file, line)) {  // it ended since
+      continue;
+    }
     // The name in parentheses may hold blanks; user time is the twelfth field behind it.
     std::istringstream fields(line.substr(line.rfind(')') + 2));
     std::string field;

@@ -1,0 +1,279 @@
+// The raw forms as registered ops: the fields of an info in its place, checked in every call. They have no gradient and
+// say so.
+#include <string>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/library.h>
+
+#include <lacewing/product.h>
+
+#include "product/calls.h"
+#include "product/resolve.h"
+#include "product/shape.h"
+
+namespace lacewing {
+namespace product {
+namespace {
+
+constexpr const char* kSegment = "indexed_scale_segment";
+
+using SegmentSignature = at::Tensor(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
+                                    const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
+                                    const OptionalTensor& gather_index);
+using SegmentOutSignature = void(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
+                                 const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
+                                 const OptionalTensor& gather_index, at::Tensor& out);
+
+template <typename Signature>
+auto handle(const std::string& name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(("lacewing::" + name).c_str(), "").typed<Signature>();
+}
+
+/// T and the number of segments that the fields' shapes tell; absent where they follow the inputs.
+std::optional<c10::SymInt> length_of(std::initializer_list<OptionalTensor> fields) {
+  for (const OptionalTensor& field : fields) {
+    if (field && field->dim() == 1) {
+      return field->sym_size(0);
+    }
+  }
+  return std::nullopt;
+}
+
+/// The rows of the output: they never depend on the values of the fields.
+c10::SymInt rows_of(const std::optional<c10::SymInt>& out_size, const OptionalTensor& seg_out,
+                    const OptionalTensor& gather_index, std::initializer_list<OptionalTensor> by_entry,
+                    const c10::SymInt& otherwise) {
+  const std::optional<c10::SymInt> segments = length_of({seg_out});
+  if (out_size || segments) {
+    return out_size ? *out_size : *segments - 1;
+  }
+  const std::optional<c10::SymInt> gathered = length_of({gather_index});
+  return gathered ? *gathered : length_of(by_entry).value_or(otherwise);
+}
+
+template <Kind kind>
+at::Tensor raw(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
+               const OptionalTensor& index1, const OptionalTensor& index2, const OptionalTensor& seg_out,
+               const OptionalTensor& gather_index, const OptionalTensor& index_out,
+               std::optional<std::int64_t> out_size, bool out_accumulated) {
+  const std::string name = raw_name(kind);
+  check_operands(kind, name.c_str(), input1, input2, out_accumulated);
+  const SparseProductInfo::Fields fields{scale, index1, index2, seg_out, gather_index, index_out, out_size};
+  const SparseProductInfo info =
+      resolved_for(kind, name.c_str(), SparseProductInfo(fields, name.c_str()).to(input1.device()), input1, input2);
+  const InfoPlan& plan = info.plan();
+  check_product(kind, name.c_str(), input1, input2, info.scale(), plan.array, plan.meta, out_accumulated);
+  return call_product(kind, input1, input2, info.scale(), {Plan{plan.array, plan.meta}, Plan{}, Plan{}},
+                      out_accumulated);
+}
+
+template <Kind kind>
+at::Tensor raw_meta(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
+                    const OptionalTensor& index1, const OptionalTensor& index2, const OptionalTensor& seg_out,
+                    const OptionalTensor& gather_index, const OptionalTensor&, std::optional<c10::SymInt> out_size,
+                    bool out_accumulated) {
+  ProductShape shape = check_operands(kind, raw_name(kind).c_str(), input1, input2, out_accumulated);
+  return at::empty_symint(
+      shape.output(traits(kind).z, rows_of(out_size, seg_out, gather_index, {index1, index2, scale}, shape.rows_x)),
+      input1.options().dtype(at::result_type(input1, input2)));
+}
+
+/// The terms of a segment sum for this input, with T settled.
+SparseScaleInfo segment_info(const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
+  check_operands(Kind::scale, kSegment, input, {}, false);
+  const SparseScaleInfo info = SparseScaleInfo(fields, kSegment).to(input.device()).resolved(input.size(-2));
+  const auto meta = structure::PlanMeta::from(info.plan().meta).resolved(input.size(-2));
+  const std::int64_t segments = fields.seg_out ? fields.seg_out->size(0) - 1 : meta.terms;
+  TORCH_CHECK_VALUE(!fields.out_size || segments >= *fields.out_size, "[lacewing.", kSegment, "] seg has ", segments,
+                    " segments but out_size is ", fields.out_size.value_or(0));
+  check_product(Kind::scale, kSegment, input, {}, info.scale(), info.plan().array, info.plan().meta, false);
+  return info;
+}
+
+at::Tensor segment(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
+                   const OptionalTensor& seg, std::optional<std::int64_t> out_size,
+                   const OptionalTensor& gather_index) {
+  const SparseScaleInfo info = segment_info(input, {scale, index, seg, gather_index, out_size});
+  return call_product(Kind::scale, input, {}, info.scale(), {Plan{info.plan().array, info.plan().meta}, Plan{}, Plan{}},
+                      false);
+}
+
+at::Tensor segment_meta(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
+                        const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
+                        const OptionalTensor& gather_index) {
+  const ProductShape shape = check_operands(Kind::scale, kSegment, input, {}, false);
+  c10::SymDimVector sizes(input.sym_sizes());
+  sizes[sizes.size() - 2] = rows_of(out_size, seg, gather_index, {index, scale}, shape.rows_x);
+  return at::empty_symint(sizes, input.options());
+}
+
+/// The bytes of memory that a tensor reaches, from its first to past its last.
+std::pair<const char*, const char*> span_of(const at::Tensor& tensor) {
+  std::int64_t last = 0;
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    last += (tensor.size(dim) - 1) * tensor.stride(dim);
+  }
+  const char* const begin = static_cast<const char*>(tensor.const_data_ptr());
+  return {begin, begin + (last + 1) * tensor.element_size()};
+}
+
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  if (a.numel() == 0 || b.numel() == 0 || a.device() != b.device()) {
+    return false;
+  }
+  const auto [a_begin, a_end] = span_of(a);
+  const auto [b_begin, b_end] = span_of(b);
+  return a_begin < b_end && b_begin < a_end;
+}
+
+void check_out(const at::Tensor& input, c10::SymIntArrayRef sizes, const at::Tensor& out) {
+  TORCH_CHECK_VALUE(
+      out.sym_sizes() == sizes && out.scalar_type() == input.scalar_type() && out.device() == input.device(),
+      "[lacewing.", kSegment, "] out must have shape ", shape_text(sizes), ", dtype ", input.scalar_type(),
+      " and be on ", input.device(), ", not ", shape_text(out.sym_sizes()), ", ", out.scalar_type(), " and ",
+      out.device());
+}
+
+void segment_out(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
+                 const OptionalTensor& seg, std::optional<std::int64_t> out_size, const OptionalTensor& gather_index,
+                 at::Tensor& out) {
+  const at::Tensor value = segment(input, scale, index, seg, out_size, gather_index);
+  check_out(input, value.sym_sizes(), out);
+  TORCH_CHECK_VALUE(!share_memory(out, input), "[lacewing.", kSegment, "] out must not share memory with the input");
+  out.copy_(value);
+}
+
+void segment_out_meta(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
+                      const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
+                      const OptionalTensor& gather_index, at::Tensor& out) {
+  check_out(input, segment_meta(input, scale, index, seg, std::move(out_size), gather_index).sym_sizes(), out);
+}
+
+/// Refuses tensors that a gradient would have to flow through.
+void refuse_grad(const std::string& op, const char* instead,
+                 std::initializer_list<std::pair<const char*, OptionalTensor>> tensors) {
+  for (const auto& [argument, tensor] : tensors) {
+    const bool backward = tensor && c10::GradMode::is_enabled() && tensor->requires_grad();
+    TORCH_CHECK_VALUE(!backward && !(tensor && tensor->_fw_grad(/*level=*/0).defined()), "[lacewing.", op, "] ",
+                      argument, " requires grad, but this op has no gradient: use ", instead, ", or detach it");
+  }
+}
+
+template <Kind kind>
+at::Tensor raw_refusing(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
+                        const OptionalTensor& index1, const OptionalTensor& index2, const OptionalTensor& seg_out,
+                        const OptionalTensor& gather_index, const OptionalTensor& index_out,
+                        std::optional<c10::SymInt> out_size, bool out_accumulated) {
+  refuse_grad(raw_name(kind), traits(kind).name, {{"input1", input1}, {"input2", input2}, {"scale", scale}});
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return raw_handle(kind).call(input1, input2, scale, index1, index2, seg_out, gather_index, index_out,
+                               std::move(out_size), out_accumulated);
+}
+
+at::Tensor segment_refusing(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
+                            const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
+                            const OptionalTensor& gather_index) {
+  static const auto op = handle<SegmentSignature>(kSegment);
+  refuse_grad(kSegment, traits(Kind::scale).name, {{"input", input}, {"scale", scale}});
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return op.call(input, scale, index, seg, std::move(out_size), gather_index);
+}
+
+void segment_out_refusing(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
+                          const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
+                          const OptionalTensor& gather_index, at::Tensor& out) {
+  static const auto op = handle<SegmentOutSignature>("indexed_scale_segment_out");
+  refuse_grad(kSegment, traits(Kind::scale).name, {{"input", input}, {"scale", scale}, {"out", out}});
+  {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    op.call(input, scale, index, seg, std::move(out_size), gather_index, out);
+  }
+  torch::autograd::impl::bump_version(out);
+}
+
+template <std::size_t... Kinds>
+void register_batched(torch::Library& m, std::index_sequence<Kinds...>) {
+  (m.impl(raw_name(static_cast<Kind>(Kinds)).c_str(), raw<static_cast<Kind>(Kinds)>), ...);
+  m.impl("indexed_scale_segment", segment);
+}
+
+template <std::size_t... Kinds>
+void register_device(torch::Library& m, std::index_sequence<Kinds...> kinds) {
+  register_batched(m, kinds);
+  m.impl("indexed_scale_segment_out", segment_out);
+}
+
+template <std::size_t... Kinds>
+void register_meta(torch::Library& m, std::index_sequence<Kinds...>) {
+  (m.impl(raw_name(static_cast<Kind>(Kinds)).c_str(), raw_meta<static_cast<Kind>(Kinds)>), ...);
+  m.impl("indexed_scale_segment", segment_meta);
+  m.impl("indexed_scale_segment_out", segment_out_meta);
+}
+
+template <std::size_t... Kinds>
+void register_autograd(torch::Library& m, std::index_sequence<Kinds...>) {
+  (m.impl(raw_name(static_cast<Kind>(Kinds)).c_str(), raw_refusing<static_cast<Kind>(Kinds)>), ...);
+  m.impl("indexed_scale_segment", segment_refusing);
+  m.impl("indexed_scale_segment_out", segment_out_refusing);
+}
+
+using Products = std::make_index_sequence<kProducts>;
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(lacewing, m) {
+  for (std::int64_t i = 0; i < kProducts; ++i) {
+    const std::string schema = raw_name(static_cast<Kind>(i)) +
+                               "(Tensor input1, Tensor input2, Tensor? scale=None, Tensor? index1=None, "
+                               "Tensor? index2=None, Tensor? seg_out=None, Tensor? gather_index=None, "
+                               "Tensor? index_out=None, SymInt? out_size=None, bool out_accumulated=False) -> Tensor";
+    m.def(schema.c_str(), {at::Tag::pt2_compliant_tag});
+  }
+  m.def(
+      "indexed_scale_segment(Tensor input, Tensor? scale, Tensor? index, Tensor? seg, SymInt? out_size=None, "
+      "Tensor? gather_index=None) -> Tensor",
+      {at::Tag::pt2_compliant_tag});
+  m.def(
+      "indexed_scale_segment_out(Tensor input, Tensor? scale, Tensor? index, Tensor? seg, SymInt? out_size, "
+      "Tensor? gather_index, Tensor(a!) out) -> ()",
+      {at::Tag::pt2_compliant_tag});
+}
+TORCH_LIBRARY_IMPL(lacewing, CPU, m) { register_device(m, Products{}); }
+TORCH_LIBRARY_IMPL(lacewing, CUDA, m) { register_device(m, Products{}); }
+TORCH_LIBRARY_IMPL(lacewing, Meta, m) { register_meta(m, Products{}); }
+TORCH_LIBRARY_IMPL(lacewing, Autograd, m) { register_autograd(m, Products{}); }
+
+// The batch of the inputs reaches the product, which has a rule for it.
+TORCH_LIBRARY_IMPL(lacewing, FuncTorchBatched, m) { register_batched(m, Products{}); }
+
+// The products read conjugated operands in place.
+TORCH_LIBRARY_IMPL(lacewing, Conjugate, m) {
+  for (std::int64_t i = 0; i < kProducts; ++i) {
+    m.impl(raw_name(static_cast<Kind>(i)).c_str(), torch::CppFunction::makeFallthrough());
+  }
+  m.impl("indexed_scale_segment", torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace product
+
+at::Tensor indexed_product(const char* op, const at::Tensor& input1, const at::Tensor& input2,
+                           const SparseProductInfo::Fields& fields, bool out_accumulated) {
+  return product::raw_handle(product::kind_named("indexed_product", op))
+      .call(input1, input2, fields.scale, fields.index1, fields.index2, fields.seg_out, fields.gather_index,
+            fields.index_out, fields.out_size, out_accumulated);
+}
+
+at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
+  static const auto op = product::handle<product::SegmentSignature>("indexed_scale_segment");
+  return op.call(input, fields.scale, fields.index, fields.seg_out, fields.out_size, fields.gather_index);
+}
+
+at::Tensor& indexed_scale_segment_out(at::Tensor& out, const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
+  static const auto op = product::handle<product::SegmentOutSignature>("indexed_scale_segment_out");
+  op.call(input, fields.scale, fields.index, fields.seg_out, fields.out_size, fields.gather_index, out);
+  return out;
+}
+
+}  // namespace lacewing
