@@ -27,6 +27,13 @@ struct ThreadCount {
   int before;
 };
 
+inline constexpr at::ScalarType kDtypes[] = {at::kHalf,   at::kBFloat16,     at::kFloat,
+                                             at::kDouble, at::kComplexFloat, at::kComplexDouble};
+
+inline at::Tensor numbers(std::initializer_list<double> values, at::IntArrayRef shape) {
+  return at::tensor(values, at::kDouble).reshape(shape);
+}
+
 using Fields = SparseProductInfo::Fields;
 using Tensors = std::vector<at::Tensor>;
 using Apply = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const SparseProductInfo&, const OptionalInfo&,
@@ -321,6 +328,35 @@ struct RandomTriples {
   /// The same terms, sorted, for the oracle.
   Fields fields() const { return infos().fwd.fields(); }
 };
+
+/// The same numbers in other memory.
+inline Tensors in_other_layouts(const at::Tensor& tensor) {
+  const std::int64_t last = tensor.dim() - 1;
+  const at::Tensor doubled = at::stack({tensor, tensor + 1}, last + 1).select(last + 1, 0);
+  const at::Tensor turned = tensor.transpose(0, last).contiguous().transpose(0, last);
+  const at::Tensor padded = at::cat({tensor, tensor}, 0).narrow(0, 0, tensor.size(0));
+  Tensors layouts{doubled, turned, padded};
+  if (last >= 1) {
+    layouts.push_back(tensor.transpose(-1, -2).contiguous().transpose(-1, -2));
+  }
+  if (tensor.is_complex()) {
+    layouts.push_back(tensor.conj().resolve_conj().conj());
+  } else if (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble) {
+    // The imaginary part of a conjugate: read with its sign turned.
+    layouts.push_back(at::imag(at::complex(at::zeros_like(tensor), -tensor).conj()));
+  }
+  return layouts;
+}
+
+/// One value along a dim, as expand makes it.
+inline Tensors expanded(const at::Tensor& tensor) {
+  Tensors views;
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    views.push_back(tensor.narrow(dim, 0, 1).expand(tensor.sizes()));
+  }
+  views.push_back(at::ones({}, tensor.scalar_type()).expand(tensor.sizes()));
+  return views;
+}
 
 inline std::string message_of(auto&& f) {
   try {
