@@ -168,6 +168,31 @@ def test_pp_prop_follows_its_recurrence(window: int | None, device: str) -> None
 
 
 @pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
+@pytest.mark.parametrize("window", [None, 3])
+def test_formats_give_the_same_gradients(algorithm: str, window: int | None, device: str) -> None:
+    network = Network.random(device)
+    xs, loss = sequence(device, 6)
+    row, col = network.pattern.row, network.pattern.col
+    by_row = torch.argsort(row * 7 + col)
+    crow, ccol = (torch.cat([i.new_zeros(1), i.bincount(minlength=n).cumsum(0)]) for i, n in ((row, 5), (col, 7)))
+    mixed = torch.randperm(len(row), generator=torch.Generator().manual_seed(1)).to(device)
+    formats = {
+        "csc": (etp.SparsePattern.csc(ccol, row, (5, 7)), torch.arange(len(row), device=device)),
+        "csr": (etp.SparsePattern.csr(crow, col[by_row], (5, 7)), by_row),
+        "coo": (etp.SparsePattern.coo(row[mixed], col[mixed], (5, 7)), mixed),
+    }
+    expected = run(network.executor(CELLS["alif"](), algorithm=algorithm), xs, loss, window)
+
+    for name, (pattern, order) in formats.items():
+        weight = network.weight[order].clone()
+        connection = etp.Connection(pattern, weight, network.bias.clone())
+        executor = etp.Executor(CELLS["alif"](), connection, algorithm=algorithm)
+        found = run(executor, xs, loss, window)
+        assert pattern.format == name
+        assert relative_error([found[0], found[1]], [expected[0][order], expected[1]]) < 1e-12
+
+
+@pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
 @pytest.mark.parametrize("window", [None, 4])
 def test_restored_in_the_middle_gives_the_same_bits(algorithm: str, window: int | None, device: str) -> None:
     network = Network.random(device, recurrent=True)

@@ -23,6 +23,8 @@ struct Columns {
   static constexpr int kRows = States > 0 ? States : static_cast<int>(kMaxStates);
 
   const TraceArgs& args;
+  /// Elements from an entry to one that comes next in memory, which is fetched meanwhile; 0: none.
+  std::int64_t ahead;
 
   LACEWING_INLINE int states() const { return States > 0 ? States : static_cast<int>(args.states); }
 
@@ -54,6 +56,11 @@ struct Columns {
       Vec e[kRows];
       for (int a = 0; a < n; ++a) {
         e[a] = L::load(trace + a * batch, count);
+      }
+      if (ahead != 0) {
+        for (int a = 0; a < n; ++a) {
+          __builtin_prefetch(trace + a * batch + ahead, 1, 2);
+        }
       }
       if constexpr (Updates) {
         const Vec input = x != nullptr ? L::load(x + args.row[p] * batch + b, count) : Vec{} + Acc{1};
@@ -137,8 +144,11 @@ void run_columns(std::span<const TraceArgs> steps, std::int64_t first, std::int6
   for (std::int64_t column = first; column < last; ++column) {
     const std::int64_t end = common.segments != nullptr ? common.segments[column + 1] : column + 1;
     for (std::int64_t p = common.segments != nullptr ? common.segments[column] : column; p < end; p += piece) {
-      for (const TraceArgs& args : steps) {
-        Columns<T, States>{args}.step(column, p, std::min(p + piece, end));
+      const std::int64_t stop = std::min(p + piece, end);
+      for (std::size_t t = 0; t < steps.size(); ++t) {
+        // The first step waits for memory, the others for arithmetic: one of them fetches what comes next.
+        const std::int64_t ahead = t == 1 && stop < common.entries ? (stop - p) * common.states * common.batch : 0;
+        Columns<T, States>{steps[t], ahead}.step(column, p, stop);
       }
     }
   }
