@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from benchmarks.case import OURS, Case, Context, run_case
 from benchmarks.limits import Work
+from benchmarks.peers import braintrace_online
 from benchmarks.peers.torch_bptt import SAMPLED, Alif, Entries, product
 from benchmarks.registry import Outcome, workload
 from benchmarks.timing import QUICK, Schedule
@@ -128,9 +128,34 @@ def run(context: Context) -> Outcome:
         f"{ALPHA}, fp32; a loss in every step",
         "pp-prop approximates the gradients of the weights; the readout's is exact and is what is compared",
     ]
-    if importlib.util.find_spec("braintrace") is None:
-        outcome.skipped.append("braintrace is not installed")
+    if reason := braintrace_online.missing(context.device):
+        outcome.skipped.append(reason)
+        return outcome
+    _beside_braintrace(outcome, patterns, make(0), pp_prop(*patterns))
     return outcome
+
+
+def _beside_braintrace(
+    outcome: Outcome, patterns: Sequence[etp.SparsePattern], data: Data, ours: Callable[[Data], Sequence[Tensor]]
+) -> None:
+    """Its pp-prop on the same update, and how far the readout's gradient, which both have exactly, is from ours."""
+    cell = Alif(filter_tau=FILTER_TAU)
+    constants = cell.tau, cell.adaptation_tau, cell.beta, cell.threshold, cell.gain
+    task = braintrace_online.Task(*patterns[0].shape, *constants, FILTER_TAU, ALPHA)
+    arrays = {"xs": data.xs, "targets": data.targets.unsqueeze(-1), "readout": data.readout.unsqueeze(-1)}
+    for name, pattern, weight in zip(("input", "recurrent"), patterns, (data.weight, data.recurrent), strict=True):
+        arrays |= {f"{name}_row": pattern.row, f"{name}_col": pattern.col, f"{name}_weight": weight}
+    found = braintrace_online.run(task, arrays, limit_s=150.0)
+    if isinstance(found, str):
+        outcome.skipped.append(f"braintrace: {found}")
+        return
+    readout = ours(data)[0]
+    apart = (found.gradients["readout"][:, 0] - readout).abs().max() / readout.abs().max().clamp(min=1e-30)
+    outcome.summary["braintrace: ms per update"] = found.seconds * 1e3
+    outcome.summary["braintrace: time over ours"] = found.seconds / outcome.rows[0].timings[OURS].median
+    outcome.summary["braintrace: resident MiB beyond its inputs"] = found.resident_bytes / 2**20
+    outcome.summary["braintrace: largest difference from ours, readout"] = float(apart)
+    outcome.notes.append(f"braintrace {found.version}: in a process of its own, compiled before it is timed")
 
 
 def _first(run: Callable[[Data], Sequence[Tensor]]) -> Callable[[Data], Sequence[Tensor]]:

@@ -1,13 +1,16 @@
 // Evidence accumulation in C++: the network of examples/evidence_accumulation, trained online with D-RTRL or pp-prop.
 //   evidence_accumulation <task.conf> [updates=150] [seed=0] [d-rtrl|pp-prop]
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <iomanip>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <torch/optim/adam.h>
@@ -109,36 +112,43 @@ int main(int argc, char** argv) {
       etp::fixed_degree(neurons, neurons, task.count("recurrent_degree"), 2 * seed + 1, /*fan_out=*/false,
                         /*self=*/false),
       task.number("recurrent_scale"), task.count("recurrent_degree"));
-  etp::ExecutorOptions options;
-  options.algorithm = pp ? etp::Algorithm::pp_prop : etp::Algorithm::d_rtrl;
-  options.alpha = task.number("pp_alpha");
-  etp::Executor executor(etp::make_cell(task.cell()), input, recurrent, options);
-  std::cout << (pp ? "pp-prop" : "D-RTRL") << ": " << executor.analysis().reason << '\n';
+  etp::ExecutorOptions executor_options;
+  executor_options.alpha = task.number("pp_alpha");
 
   const at::Tensor readout =
       (at::randn({neurons, 2}) * (task.number("readout_scale") / std::sqrt(static_cast<double>(neurons))))
           .requires_grad_();
   const at::Tensor offset = at::zeros({2}).requires_grad_();
-  torch::optim::Adam adam({input.trainable.at("weight"), recurrent.trainable.at("weight"), readout, offset},
-                          torch::optim::AdamOptions(task.number("learning_rate")));
-
+  const auto adam = [&](std::vector<at::Tensor> parameters) {
+    parameters.insert(parameters.end(), {readout, offset});
+    return etp::optimizer_of(
+        std::make_shared<torch::optim::Adam>(parameters, torch::optim::AdamOptions(task.number("learning_rate"))));
+  };
   const std::int64_t response = task.count("response");
+  etp::LearnerOptions options;
+  options.readout = [&](const at::Tensor& h) { return at::matmul(h.select(-1, 2), readout) + offset; };
+  options.loss = [&](const at::Tensor& logits, const at::Tensor& labels) {
+    return at::cross_entropy_loss(logits, labels) / static_cast<double>(response);
+  };
+  etp::Learner learner(etp::make_cell(task.cell()), pp ? etp::Algorithm::pp_prop : etp::Algorithm::d_rtrl, input, adam,
+                       options, recurrent, executor_options);
+  std::cout << (pp ? "pp-prop" : "D-RTRL") << ": " << learner.executor().analysis().reason << '\n';
+
+  const at::Tensor before = input.trainable.at("weight").detach().clone();
   double average = 0.5;
   double best = average;
   for (int update = 1; update <= updates; ++update) {
     const auto [xs, labels] = task.trials();
-    adam.zero_grad();
-    executor.reset_state();
+    learner.reset_state();
     at::Tensor votes = at::zeros({xs.size(1), 2});
     for (std::int64_t t = 0; t < xs.size(0); ++t) {
-      const at::Tensor h = executor.step(xs[t]);
-      if (t >= xs.size(0) - response) {
-        const at::Tensor logits = at::matmul(h.select(-1, 2), readout) + offset;
-        executor.backward(at::cross_entropy_loss(logits, labels) / static_cast<double>(response));
-        votes += logits.detach();
+      if (t < xs.size(0) - response) {
+        learner.step(xs[t]);
+      } else {
+        votes += learner.step(xs[t], labels).output;
       }
     }
-    adam.step();
+    learner.update();
     const double accuracy = votes.argmax(1).eq(labels).to(at::kDouble).mean().item<double>();
     average = task.number("ema") * average + (1 - task.number("ema")) * accuracy;
     best = std::max(best, average);
@@ -148,6 +158,6 @@ int main(int argc, char** argv) {
               << "  accuracy " << std::fixed << std::setprecision(3) << average << std::flush;
   }
   std::cout << "\nbest " << best << '\n';
-  const bool moved = input.trainable.at("weight").grad().abs().max().item<double>() > 0;
+  const bool moved = !input.trainable.at("weight").detach().equal(before);
   return moved && (updates < 150 || best >= (pp ? 0.93 : 0.95)) ? 0 : 1;
 }

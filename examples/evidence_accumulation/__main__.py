@@ -56,7 +56,9 @@ def main() -> int:
     from evidence_accumulation import pictures
 
     pictures.learning_curves(runs).savefig(options.out / "curves.png", dpi=150)
-    pictures.raster(runs[0], config, options.device).savefig(options.out / "raster.png", dpi=150)
+    for algorithm in options.algorithms:
+        first = next(run for run in runs if run.algorithm == algorithm)
+        pictures.raster(first, config, options.device).savefig(options.out / f"raster_{algorithm}.png", dpi=100)
     print(f"pictures in {options.out}")
     return 0 if options.updates < 150 or all(passes(run) for run in runs) else 1
 

@@ -4,5 +4,6 @@
 #include <lacewing/etp/cell.h>
 #include <lacewing/etp/connectivity.h>
 #include <lacewing/etp/executor.h>
+#include <lacewing/etp/learner.h>
 #include <lacewing/etp/pattern.h>
 #include <lacewing/etp/primitive.h>

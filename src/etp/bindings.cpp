@@ -144,13 +144,36 @@ struct ExecutorObject : torch::CustomClassHolder {
   ExecutorObject(const c10::intrusive_ptr<CellObject>& cell, const c10::intrusive_ptr<PrimitiveObject>& input,
                  const NamedTensors& input_values, const std::optional<c10::intrusive_ptr<PrimitiveObject>>& recurrent,
                  const NamedTensors& recurrent_values, const std::string& algorithm, double alpha,
-                 bool allow_approximate, bool check_finite)
-      : executor(cell->cell, {input->primitive, from_dict(input_values)},
-                 recurrent ? std::optional<Connection>({(*recurrent)->primitive, from_dict(recurrent_values)})
-                           : std::nullopt,
-                 ExecutorOptions{algorithm == "d-rtrl" ? Algorithm::d_rtrl : Algorithm::pp_prop, alpha,
-                                 allow_approximate, check_finite}) {}
-  Executor executor;
+                 bool allow_approximate, bool check_finite, std::int64_t absorb_every)
+      : executor(std::make_shared<Executor>(
+            cell->cell, Connection{input->primitive, from_dict(input_values)},
+            recurrent ? std::optional<Connection>({(*recurrent)->primitive, from_dict(recurrent_values)})
+                      : std::nullopt,
+            ExecutorOptions{algorithm == "d-rtrl" ? Algorithm::d_rtrl : Algorithm::pp_prop, alpha, allow_approximate,
+                            check_finite, absorb_every})) {}
+  std::shared_ptr<Executor> executor;
+};
+
+/// Readout, loss and optimizer are functions of Python's under one number.
+struct LearnerObject : torch::CustomClassHolder {
+  LearnerObject(const c10::intrusive_ptr<ExecutorObject>& executor, std::int64_t id, bool has_readout,
+                std::int64_t update_every)
+      : learner(executor->executor, {[id] { call_back(id, "step", {}); }, [id] { call_back(id, "zero_grad", {}); }},
+                options(id, has_readout, update_every)) {}
+  Learner learner;
+
+ private:
+  static LearnerOptions options(std::int64_t id, bool has_readout, std::int64_t update_every) {
+    LearnerOptions out;
+    if (has_readout) {
+      out.readout = [id](const at::Tensor& h) { return call_back(id, "readout", {h}).at(0); };
+    }
+    out.loss = [id](const at::Tensor& output, const at::Tensor& target) {
+      return call_back(id, "loss", {output, target}).at(0);
+    };
+    out.update_every = update_every;
+    return out;
+  }
 };
 
 std::tuple<std::string, std::string> described(const Analysis& analysis) {
@@ -252,30 +275,43 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.class_<ExecutorObject>("EtpExecutor")
       .def(torch::init<const c10::intrusive_ptr<CellObject>&, const c10::intrusive_ptr<PrimitiveObject>&,
                        const NamedTensors&, const std::optional<c10::intrusive_ptr<PrimitiveObject>>&,
-                       const NamedTensors&, const std::string&, double, bool, bool>())
+                       const NamedTensors&, const std::string&, double, bool, bool, std::int64_t>())
       .def("analysis",
-           [](const c10::intrusive_ptr<ExecutorObject>& self) { return described(self->executor.analysis()); })
+           [](const c10::intrusive_ptr<ExecutorObject>& self) { return described(self->executor->analysis()); })
       .def("step",
-           [](const c10::intrusive_ptr<ExecutorObject>& self, const at::Tensor& x) { return self->executor.step(x); })
-      .def("window",
-           [](const c10::intrusive_ptr<ExecutorObject>& self, const at::Tensor& x) { return self->executor.window(x); })
+           [](const c10::intrusive_ptr<ExecutorObject>& self, const at::Tensor& x) { return self->executor->step(x); })
+      .def("window", [](const c10::intrusive_ptr<ExecutorObject>& self,
+                        const at::Tensor& x) { return self->executor->window(x); })
       .def("backward", [](const c10::intrusive_ptr<ExecutorObject>& self,
-                          const at::Tensor& loss) { self->executor.backward(loss); })
-      .def("reset_state", [](const c10::intrusive_ptr<ExecutorObject>& self) { self->executor.reset_state(); })
+                          const at::Tensor& loss) { self->executor->backward(loss); })
+      .def("flush", [](const c10::intrusive_ptr<ExecutorObject>& self) { self->executor->flush(); })
+      .def("output", [](const c10::intrusive_ptr<ExecutorObject>& self,
+                        const at::Tensor& h) { return self->executor->output(h); })
+      .def("reset_state", [](const c10::intrusive_ptr<ExecutorObject>& self) { self->executor->reset_state(); })
       .def("state",
            [](const c10::intrusive_ptr<ExecutorObject>& self) -> OptionalTensor {
-             const at::Tensor state = self->executor.state();
+             const at::Tensor state = self->executor->state();
              return state.defined() ? OptionalTensor(state) : std::nullopt;
            })
-      .def("states", [](const c10::intrusive_ptr<ExecutorObject>& self) { return self->executor.states(); })
-      .def("steps", [](const c10::intrusive_ptr<ExecutorObject>& self) { return self->executor.steps(); })
-      .def("traces", [](const c10::intrusive_ptr<ExecutorObject>& self) { return to_dict(self->executor.traces()); })
+      .def("states", [](const c10::intrusive_ptr<ExecutorObject>& self) { return self->executor->states(); })
+      .def("steps", [](const c10::intrusive_ptr<ExecutorObject>& self) { return self->executor->steps(); })
+      .def("traces", [](const c10::intrusive_ptr<ExecutorObject>& self) { return to_dict(self->executor->traces()); })
       .def("trace_elements",
-           [](const c10::intrusive_ptr<ExecutorObject>& self) { return self->executor.trace_elements(); })
-      .def("save", [](const c10::intrusive_ptr<ExecutorObject>& self) { return to_dict(self->executor.save()); })
+           [](const c10::intrusive_ptr<ExecutorObject>& self) { return self->executor->trace_elements(); })
+      .def("save", [](const c10::intrusive_ptr<ExecutorObject>& self) { return to_dict(self->executor->save()); })
       .def("load", [](const c10::intrusive_ptr<ExecutorObject>& self, const NamedTensors& saved) {
-        self->executor.load(from_dict(saved));
+        self->executor->load(from_dict(saved));
       });
+  m.class_<LearnerObject>("EtpLearner")
+      .def(torch::init<const c10::intrusive_ptr<ExecutorObject>&, std::int64_t, bool, std::int64_t>())
+      .def("step",
+           [](const c10::intrusive_ptr<LearnerObject>& self, const at::Tensor& x, const OptionalTensor& target) {
+             const Learner::Step found = self->learner.step(x, target);
+             return std::tuple<at::Tensor, OptionalTensor>{
+                 found.output, found.loss.defined() ? OptionalTensor(found.loss) : std::nullopt};
+           })
+      .def("update", [](const c10::intrusive_ptr<LearnerObject>& self) { self->learner.update(); })
+      .def("reset_state", [](const c10::intrusive_ptr<LearnerObject>& self) { self->learner.reset_state(); });
   m.def("etp_fixed_degree",
         [](std::int64_t inputs, std::int64_t outputs, std::int64_t degree, std::int64_t seed, bool fan_out, bool self) {
           return held(fixed_degree(inputs, outputs, degree, static_cast<std::uint64_t>(seed), fan_out, self));

@@ -32,6 +32,7 @@ class ReadyCell : public Cell {
 
   std::int64_t states() const override { return kernels::states_of(params_); }
   bool position_wise() const override { return true; }
+  const CellOptions* ready() const override { return &options_; }
 
   void check_neurons(std::int64_t neurons) const override {
     TORCH_CHECK(!options_.betas || options_.betas->size(0) == neurons, "[lacewing.etp.Cell] betas has ",
@@ -82,14 +83,6 @@ class ReadyCell : public Cell {
                             : at::sub(over, states[1], params_.beta);
     }
     return spike(over, options_.surrogate, params_.gain, params_.width).movedim(-1, 0);
-  }
-
-  at::Tensor seen(const at::Tensor& h) const override {
-    const bool spikes = params_.kind == kernels::CellKind::lif || params_.kind == kernels::CellKind::alif;
-    if (!spikes || !fused(h) || !h.is_cpu()) {
-      return Cell::seen(h);
-    }
-    return batch_first(output_of_cell(options_, batch_last(h.detach())));
   }
 
   Linearization linearize(const at::Tensor& y, const at::Tensor& h) const override {
@@ -158,11 +151,6 @@ at::Tensor or_zeros(const at::Tensor& gradient, const at::Tensor& like) {
 }  // namespace
 
 at::Tensor Cell::output(const at::Tensor& h) const { return h.select(-1, 0); }
-
-at::Tensor Cell::seen(const at::Tensor& h) const {
-  const c10::NoGradGuard no_grad;
-  return output(h).detach();
-}
 
 Linearization Cell::linearize(const at::Tensor& y, const at::Tensor& h) const {
   const c10::AutoGradMode grad_mode(true);

@@ -19,7 +19,8 @@ class PartTrace {
   virtual ~PartTrace() = default;
 
   virtual void start(const at::Tensor& x, std::int64_t neurons, std::int64_t states) = 0;
-  virtual void roll(const at::Tensor& x, const Jacobian& jacobian, const at::Tensor& g) = 0;
+  /// Successive steps, each with its contraction; `part` is this one's place among the x of a step.
+  virtual void roll(std::span<const Taken> steps, std::size_t part) = 0;
   virtual void contract(const at::Tensor& g) = 0;
   /// (B, ..., S), in the order of the values.
   virtual Values given_order() const = 0;
@@ -50,10 +51,17 @@ class FusedTrace : public PartTrace {
     }
   }
 
-  void roll(const at::Tensor& x, const Jacobian& jacobian, const at::Tensor& g) override {
-    run(x, jacobian.df, jacobian.decay, g);
+  void roll(std::span<const Taken> steps, std::size_t part) override {
+    TraceSteps all;
+    for (const Taken& step : steps) {
+      all.x.push_back(step.x[part]);
+      all.df.push_back(step.jacobian.df);
+      all.decay.push_back(step.jacobian.decay);
+      all.g.push_back(step.g);
+    }
+    run(all);
   }
-  void contract(const at::Tensor& g) override { run({}, {}, {}, g); }
+  void contract(const at::Tensor& g) override { run({.x = {}, .df = {}, .decay = {}, .g = {g}}); }
 
   Values given_order() const override {
     const SparsePattern::ByColumn& columns = primitive().pattern()->by_column();
@@ -73,30 +81,18 @@ class FusedTrace : public PartTrace {
   }
 
  private:
-  void run(const OptionalTensor& x, const OptionalTensor& df, const OptionalTensor& decay, const at::Tensor& g) {
+  void run(const TraceSteps& steps) {
+    const bool learns = std::any_of(steps.g.begin(), steps.g.end(), [](const at::Tensor& g) { return g.defined(); });
     for (const auto& [key, trace] : stored) {
-      const bool bias = key == "bias";
-      const at::Tensor& leaf = trainable().at(key);
-      const OptionalTensor contracted = g.defined() ? OptionalTensor(g) : std::nullopt;
-      at::Tensor sum;
-      if (g.defined()) {
-        sum = sum_for(leaf);
+      const auto* const columns = key == "bias" ? nullptr : &primitive().pattern()->by_column();
+      if (!learns) {
+        update_trace(trace, columns, steps, std::nullopt);
+        continue;
       }
-      update_trace(trace, bias ? nullptr : &primitive().pattern()->by_column(), bias ? std::nullopt : x, df, decay,
-                   contracted, g.defined() ? OptionalTensor(sum) : std::nullopt);
-      if (g.defined() && !sum.is_same(leaf.grad())) {
-        add_gradient(leaf, sum.to(leaf.scalar_type()));
-      }
+      const GradientSink sink(trainable().at(key));
+      update_trace(trace, columns, steps, sink.sum());
+      sink.arrive();
     }
-  }
-
-  /// Where the kernel adds: the leaf's own gradient, or zeros in a wider type.
-  static at::Tensor sum_for(const at::Tensor& leaf) {
-    const bool wide = leaf.scalar_type() == at::kFloat || leaf.scalar_type() == at::kDouble;
-    if (wide && leaf.grad().defined() && leaf.grad().is_contiguous() && !leaf.grad().requires_grad()) {
-      return leaf.grad();
-    }
-    return at::zeros(leaf.sizes(), leaf.options().requires_grad(false).dtype(wide ? leaf.scalar_type() : at::kFloat));
   }
 };
 
@@ -110,27 +106,12 @@ class RuleTrace : public PartTrace {
     stored = primitive().init_drtrl(batch_first(x), y, trainable(), states);
   }
 
-  void roll(const at::Tensor& x, const Jacobian& jacobian, const at::Tensor& g) override {
-    const at::Tensor df = batch_first(jacobian.df);
-    const at::Tensor decay = batch_first(jacobian.decay);
-    const std::int64_t states = df.size(2);
-    std::map<std::string, std::vector<at::Tensor>> next;
-    for (std::int64_t a = 0; a < states; ++a) {
-      Values sum = primitive().each_xy_to_dw(batch_first(x), df.select(2, a), trainable());
-      for (std::int64_t c = 0; c < states; ++c) {
-        for (const auto& [key, term] : primitive().yw_to_w(decay.select(2, a).select(2, c), state(c))) {
-          sum.at(key).add_(term);
-        }
+  void roll(std::span<const Taken> steps, std::size_t part) override {
+    for (const Taken& step : steps) {
+      roll(step.x[part], step.jacobian);
+      if (step.g.defined()) {
+        contract(step.g);
       }
-      for (const auto& [key, tensor] : sum) {
-        next[key].push_back(tensor);
-      }
-    }
-    for (auto& [key, trace] : stored) {
-      trace = at::stack(next.at(key), -1);
-    }
-    if (g.defined()) {
-      contract(g);
     }
   }
 
@@ -154,6 +135,27 @@ class RuleTrace : public PartTrace {
   void set(const std::string& key, const at::Tensor& trace) override { stored.at(key).copy_(trace); }
 
  private:
+  void roll(const at::Tensor& x, const Jacobian& jacobian) {
+    const at::Tensor df = batch_first(jacobian.df);
+    const at::Tensor decay = batch_first(jacobian.decay);
+    const std::int64_t states = df.size(2);
+    std::map<std::string, std::vector<at::Tensor>> next;
+    for (std::int64_t a = 0; a < states; ++a) {
+      Values sum = primitive().each_xy_to_dw(batch_first(x), df.select(2, a), trainable());
+      for (std::int64_t c = 0; c < states; ++c) {
+        for (const auto& [key, term] : primitive().yw_to_w(decay.select(2, a).select(2, c), state(c))) {
+          sum.at(key).add_(term);
+        }
+      }
+      for (const auto& [key, tensor] : sum) {
+        next[key].push_back(tensor);
+      }
+    }
+    for (auto& [key, trace] : stored) {
+      trace = at::stack(next.at(key), -1);
+    }
+  }
+
   Values state(std::int64_t c) const {
     Values out;
     for (const auto& [key, trace] : stored) {
@@ -189,10 +191,9 @@ class DRtrl : public Learning {
     }
   }
 
-  void roll(const std::vector<at::Tensor>& x, const Jacobian& jacobian, const Gradient& gradient) override {
-    const at::Tensor g = gradient.defined() ? gradient.dense() : at::Tensor();
+  void roll(std::span<const Taken> steps) override {
     for (std::size_t i = 0; i < traces_.size(); ++i) {
-      traces_[i]->roll(x[i], jacobian, g);
+      traces_[i]->roll(steps, i);
     }
   }
 
@@ -247,6 +248,22 @@ void add_gradient(const at::Tensor& leaf, const at::Tensor& gradient, double fac
     leaf.mutable_grad().add_(gradient, factor);
   } else {
     leaf.mutable_grad() = factor == 1 ? gradient : gradient * factor;
+  }
+}
+
+GradientSink::GradientSink(const at::Tensor& leaf) : leaf_(leaf) {
+  const bool wide = leaf.scalar_type() == at::kFloat || leaf.scalar_type() == at::kDouble;
+  const at::Tensor& grad = leaf.grad();
+  const bool usable = wide && grad.defined() && grad.sizes() == leaf.sizes() && grad.device() == leaf.device() &&
+                      grad.scalar_type() == leaf.scalar_type() && grad.is_contiguous() && !grad.requires_grad();
+  sum_ = usable ? grad
+                : at::zeros(leaf.sizes(),
+                            leaf.options().requires_grad(false).dtype(wide ? leaf.scalar_type() : at::kFloat));
+}
+
+void GradientSink::arrive() const {
+  if (!sum_.is_same(leaf_.grad())) {
+    add_gradient(leaf_, sum_.to(leaf_.scalar_type()));
   }
 }
 

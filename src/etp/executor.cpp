@@ -1,5 +1,6 @@
 // The executor: runs the network, remembers what the traces have yet to absorb, and turns losses into gradients.
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -9,7 +10,9 @@
 #include <lacewing/etp/executor.h>
 
 #include "autograd/node.h"
+#include "etp/cell_params.h"
 #include "etp/checks.h"
+#include "etp/fused.h"
 #include "etp/learning.h"
 
 namespace lacewing::etp {
@@ -18,11 +21,13 @@ namespace {
 constexpr const char* kExecutor = "etp.Executor";
 constexpr const char* kStep = "etp.step";
 
-/// Stands behind the state that a step returns and keeps the gradient that arrives there: a leaf would copy it into the
-/// layout of the state first.
+/// Stands behind what a step returns and keeps the gradients that arrive there: a leaf would copy them into the layout
+/// of the state first. Its outputs are the state, each of the S states, and then the spikes as often as they were asked
+/// for.
 struct StateGradient : torch::autograd::Node {
   at::Tensor whole;                  ///< (B, O, S)
   std::vector<at::Tensor> by_state;  ///< (B, O) each, undefined where the loss does not reach
+  at::Tensor spikes;                 ///< (B, O)
 
   explicit StateGradient(std::int64_t states) : by_state(static_cast<std::size_t>(states)) {}
 
@@ -32,8 +37,8 @@ struct StateGradient : torch::autograd::Node {
       sum = sum.defined() && more.defined() ? sum + more : more.defined() ? more : sum;
     };
     add(whole, grads[0]);
-    for (std::size_t a = 0; a < by_state.size() && a + 1 < grads.size(); ++a) {
-      add(by_state[a], grads[a + 1]);
+    for (std::size_t i = 1; i < grads.size(); ++i) {
+      add(i <= by_state.size() ? by_state[i - 1] : spikes, grads[i]);
     }
     return {};
   }
@@ -53,13 +58,14 @@ struct StateGradient : torch::autograd::Node {
   }
 };
 
-/// A step of the network that the traces have yet to absorb.
-struct Taken {
-  std::vector<at::Tensor> x;  ///< (I, B) of each part
-  Jacobian jacobian;          ///< of a single step
-  at::Tensor y;               ///< of a step inside a window, which is linearized when it is absorbed
-  at::Tensor before;
-};
+/// (B, I) as a contiguous (I, B) that shares no memory with it.
+at::Tensor own(const at::Tensor& x) {
+  const at::Tensor last = batch_last(x.detach());
+  return last.is_alias_of(x) ? last.clone() : last;
+}
+
+/// Steps that the traces absorb in one pass.
+constexpr std::size_t kMostAtOnce = 8;
 
 }  // namespace
 
@@ -73,11 +79,18 @@ struct Executor::Impl {
 
   bool running = false;
   bool batched = true;
-  at::Tensor state;  ///< (B, O, S), detached
+  at::Tensor state;   ///< (B, O, S), detached
+  at::Tensor spikes;  ///< (O, B): what spiking neurons show of it, where the kernel of the step wrote it
   std::int64_t steps = 0;
+  std::int64_t last_batch = 0;
+  std::uint32_t version = 0;  ///< of the state when the step returned it
+  // The state goes to the caller, who may keep many of them; nobody sees the rest, of which a pending step has four.
+  Buffers states_memory{3};
+  Buffers inner_memory{4 * kMostAtOnce + 4};
   // Between step() or window() and what follows it:
   std::vector<Taken> taken;
   at::Tensor differentiated;  ///< the state whose gradient is contracted: h(t) of a step, h(start) of a window
+  at::Tensor returned;        ///< h(t) as the caller has it
   autograd::NodePtr<StateGradient> gradient;  ///< where it arrives; null where it is differentiated.grad()
   std::vector<at::Tensor> singles;            ///< the states of the last step one by one
   bool in_window = false;
@@ -98,6 +111,10 @@ struct Executor::Impl {
     const std::int64_t batch = x.size(-2);
     if (!running) {
       batched = has_batch;
+      if (std::exchange(last_batch, batch) != batch) {
+        states_memory.clear();
+        inner_memory.clear();
+      }
       state = batch_first(at::zeros({neurons, cell->states(), batch}, x.options()));
       std::vector<at::Tensor> inputs{at::empty({x.size(-1), batch}, x.options())};
       if (recurrent()) {
@@ -127,42 +144,146 @@ struct Executor::Impl {
     return recurrent() ? y + parts[1].connection.primitive->forward(seen, parts[1].connection.trainable) : y;
   }
 
-  std::vector<at::Tensor> inputs_of(const at::Tensor& x, const at::Tensor& seen) const {
-    std::vector<at::Tensor> inputs{batch_last(x.detach())};
-    if (recurrent()) {
-      inputs.push_back(batch_last(seen.detach()));
-    }
-    return inputs;
+  /// What other neurons see of the state: (B, O), without a gradient.
+  at::Tensor seen() const {
+    const c10::NoGradGuard no_grad;
+    return spikes.defined() ? batch_first(spikes) : cell->output(state).detach();
   }
 
-  /// The traces absorb what was taken; the last of a single step together with its contraction.
-  void absorb(const Gradient& g) {
-    for (Taken& step : taken) {
-      if (step.y.defined()) {
-        if (learning->factor() != nullptr) {
-          cell->advance(step.y, step.before, *learning->factor(), learning->alpha());
-        } else {
-          const Linearization found = cell->linearize(step.y, step.before);
-          step.jacobian = {batch_last(found.df), batch_last(found.decay)};
-        }
+  /// The traces absorb what was taken.
+  void absorb() {
+    const c10::NoGradGuard no_grad;
+    for (std::size_t first = 0; first < taken.size(); first += kMostAtOnce) {
+      const std::span<Taken> now(taken.data() + first, std::min(kMostAtOnce, taken.size() - first));
+      for (Taken& step : now) {
+        linearize(step);
       }
-      learning->roll(step.x, step.jacobian, g);
-      step = Taken{};
+      learning->roll(now);
+      std::fill(now.begin(), now.end(), Taken{});
     }
     taken.clear();
   }
 
-  void finish() {
-    const c10::NoGradGuard no_grad;
-    absorb({});
+  /// A step inside a window has no derivatives yet.
+  void linearize(Taken& step) const {
+    if (!step.y.defined()) {
+      return;
+    }
+    if (learning->factor() != nullptr) {
+      cell->advance(step.y, step.before, *learning->factor(), learning->alpha());
+      return;
+    }
+    const Linearization found = cell->linearize(step.y, step.before);
+    step.jacobian = {batch_last(found.df), batch_last(found.decay)};
+  }
+
+  /// Before the next step or window: what a window took is absorbed, of steps as many as are due.
+  void advance(std::size_t most) {
+    if (in_window || taken.size() >= most) {
+      absorb();
+    }
     forget();
   }
 
   void forget() {
     differentiated = at::Tensor();
+    returned = at::Tensor();
     gradient = {};
     singles.clear();
     in_window = false;
+  }
+
+  std::size_t most_pending() const { return static_cast<std::size_t>(options.absorb_every); }
+
+  void check_fused(const at::Tensor& x) const {
+    for (const Part& part : parts) {
+      part.connection.primitive->check(part.connection.trainable);
+    }
+    parts[0].connection.primitive->pattern()->check_matmul(x, weight());
+  }
+
+  /// The caller holds the memory of the state as h.
+  void check_untouched() const {
+    TORCH_CHECK(!state.defined() || steps == 0 || state._version() == version, "[lacewing.", kStep,
+                "] the state of step ", steps, " was changed in place after step() returned it");
+  }
+
+  /// One step of a ready cell over sparse connections.
+  at::Tensor fused_step(const at::Tensor& x) {
+    const bool spiking = kernels::spikes(to_params(*cell->ready()));
+    const at::TensorOptions options = x.options();
+    FusedStep step;
+    step.h = batch_last(state);
+    step.x = {own(x)};
+    if (recurrent()) {
+      const at::Tensor shown = seen();
+      step.x.push_back(spiking ? batch_last(shown) : own(shown));
+    }
+    step.next = states_memory.take(step.h.sizes(), options);
+    if (spiking) {
+      step.z = inner_memory.take({neurons, x.size(0)}, options);
+    }
+    if (const at::Tensor* factor = learning->factor()) {
+      step.ef = *factor;
+      step.alpha = learning->alpha();
+    } else {
+      step.jacobian.df = inner_memory.take(step.h.sizes(), options);
+      step.jacobian.decay = inner_memory.take({neurons, cell->states(), cell->states(), x.size(0)}, options);
+    }
+    step_fused(*cell->ready(), parts, step);
+    spikes = step.z;
+    take({step.x, step.jacobian, {}, {}, {}});
+    return batch_first(step.next);
+  }
+
+  /// One step by the cell's own functions; y is what the input adds.
+  at::Tensor composed_step(const at::Tensor& x, const at::Tensor& y) {
+    const at::Tensor shown = recurrent() ? seen() : at::Tensor();
+    Taken step{{own(x)}, {}, {}, {}, {}};
+    if (recurrent()) {
+      step.x.push_back(own(shown));
+    }
+    spikes = at::Tensor();
+    const at::Tensor sum = with_recurrent(y, shown);
+    if (const at::Tensor* factor = learning->factor()) {
+      at::Tensor next = cell->advance(sum, state, *factor, learning->alpha());
+      take(std::move(step));
+      return next;
+    }
+    const Linearization found = cell->linearize(sum, state);
+    step.jacobian = {batch_last(found.df), batch_last(found.decay)};
+    take(std::move(step));
+    return found.next;
+  }
+
+  /// Traces that need no gradient with the step absorb it at once.
+  void take(Taken step) {
+    if (learning->factor() != nullptr) {
+      learning->roll(std::span<const Taken>(&step, 1));
+    } else {
+      taken.push_back(std::move(step));
+    }
+  }
+
+  /// What has arrived at the last step.
+  Gradient arrived() {
+    Gradient g;
+    if (!gradient) {
+      if (differentiated.grad().defined()) {
+        g.whole = differentiated.grad().movedim(0, -1);
+        differentiated.mutable_grad() = at::Tensor();
+      }
+      return g;
+    }
+    const at::Tensor through = std::exchange(gradient->spikes, at::Tensor());
+    g = gradient->take();
+    if (through.defined()) {
+      const at::Tensor h = batch_last(state);
+      const at::Tensor found = inner_memory.take(h.sizes(), h.options());
+      spike_gradient_fused(*cell->ready(), h, through.movedim(0, -1), found);
+      g.whole = g.whole.defined() ? g.whole + found : found;
+    }
+    return g;
   }
 
   void check_finite(const at::Tensor& h) const {
@@ -216,6 +337,8 @@ Executor::Executor(std::shared_ptr<Cell> cell, Connection input, std::optional<C
   TORCH_CHECK(impl_->analysis.exactness != Exactness::refused && (!mixes || options.allow_approximate), "[lacewing.",
               kExecutor, "] the cell is refused: ", impl_->analysis.reason,
               mixes ? "; allow_approximate goes on all the same" : "");
+  TORCH_CHECK(options.absorb_every >= 1 && options.absorb_every <= static_cast<std::int64_t>(kMostAtOnce), "[lacewing.",
+              kExecutor, "] absorb_every must be between 1 and ", kMostAtOnce, ", not ", options.absorb_every);
   impl_->cell = std::move(cell);
   impl_->options = options;
   impl_->learning =
@@ -232,27 +355,24 @@ at::Tensor Executor::step(const at::Tensor& x) {
   impl_->check_input(x, 2);
   const bool has_batch = x.dim() == 2;
   const at::Tensor input = has_batch ? x : x.unsqueeze(0);
+  const bool fused = impl_->cell->ready() != nullptr && runs_fused(impl_->parts, x);
   at::Tensor next;
   {
     const c10::NoGradGuard no_grad;
-    const at::Tensor from_input = impl_->from_input(input);
-    impl_->enter(input, has_batch);
-    impl_->finish();
-    const at::Tensor seen = impl_->recurrent() ? impl_->cell->seen(impl_->state) : at::Tensor();
-    Taken step{impl_->inputs_of(input, seen), {}, {}, {}};
-    const at::Tensor y = impl_->with_recurrent(from_input, seen);
-    if (const at::Tensor* factor = impl_->learning->factor()) {
-      next = impl_->cell->advance(y, impl_->state, *factor, impl_->learning->alpha());
-      impl_->learning->roll(step.x, {}, {});
+    at::Tensor y;
+    if (fused) {
+      impl_->check_fused(input);
     } else {
-      const Linearization found = impl_->cell->linearize(y, impl_->state);
-      next = found.next;
-      step.jacobian = {batch_last(found.df), batch_last(found.decay)};
-      impl_->taken.push_back(std::move(step));
+      y = impl_->from_input(input);
     }
+    impl_->enter(input, has_batch);
+    impl_->check_untouched();
+    impl_->advance(impl_->most_pending());
+    next = fused ? impl_->fused_step(input) : impl_->composed_step(input, y);
   }
   ++impl_->steps;
   impl_->state = next.detach();
+  impl_->version = impl_->state._version();
   impl_->check_finite(next);
   // A cell with parameters of its own keeps its graph for them.
   if (next.requires_grad()) {
@@ -268,7 +388,8 @@ at::Tensor Executor::step(const at::Tensor& x) {
     }
   }
   impl_->differentiated = next;
-  return impl_->shown(next);
+  impl_->returned = impl_->shown(next);
+  return impl_->returned;
 }
 
 at::Tensor Executor::window(const at::Tensor& x) {
@@ -281,8 +402,10 @@ at::Tensor Executor::window(const at::Tensor& x) {
   {
     const c10::NoGradGuard no_grad;
     impl_->enter(input, has_batch);
-    impl_->finish();
+    impl_->check_untouched();
+    impl_->advance(1);
   }
+  impl_->spikes = at::Tensor();
   impl_->differentiated = impl_->state.detach().requires_grad_();
   impl_->in_window = true;
   at::Tensor h = impl_->differentiated;
@@ -292,13 +415,18 @@ at::Tensor Executor::window(const at::Tensor& x) {
     from_input = t == 0 ? from_input : impl_->from_input(now);
     const at::Tensor seen = impl_->recurrent() ? impl_->cell->output(h) : at::Tensor();
     const at::Tensor y = impl_->with_recurrent(from_input, seen);
-    impl_->taken.push_back({impl_->inputs_of(now, seen), {}, y.detach(), h.detach()});
+    Taken step{{own(now)}, {}, {}, y.detach(), h.detach()};
+    if (impl_->recurrent()) {
+      step.x.push_back(batch_last(seen.detach()));
+    }
+    impl_->taken.push_back(std::move(step));
     h = impl_->cell->forward(y, h);
     ++impl_->steps;
     impl_->check_finite(h);
     states.push_back(h);
   }
   impl_->state = h.detach();
+  impl_->version = impl_->state._version();
   return impl_->shown(at::stack(states));
 }
 
@@ -309,26 +437,35 @@ void Executor::backward(const at::Tensor& loss) {
               shape_text(loss.sizes()));
   TORCH_CHECK(loss.requires_grad(),
               "[lacewing.etp.backward] the loss does not depend on what the last step or window returned");
-  at::Tensor& target = impl_->differentiated;
   torch::autograd::backward({loss});
   const c10::NoGradGuard no_grad;
-  Gradient g;
-  if (impl_->gradient) {
-    g = impl_->gradient->take();
-  } else if (target.grad().defined()) {
-    g.whole = target.grad().movedim(0, -1);
-    target.mutable_grad() = at::Tensor();
-  }
-  if (g.defined() && (impl_->in_window || impl_->taken.empty())) {
-    // A window's start, or a second loss on the same step, or pp-prop: the traces stand already.
-    impl_->learning->contract(g);
-    g = Gradient{};
-  }
+  const Gradient g = impl_->arrived();
   if (impl_->in_window) {
-    impl_->finish();
+    if (g.defined()) {
+      impl_->learning->contract(g);  // with the trace at the window's start
+    }
+    impl_->advance(1);
     return;
   }
-  impl_->absorb(g);
+  if (impl_->taken.empty()) {
+    if (g.defined()) {
+      impl_->learning->contract(g);  // pp-prop, or a second loss on a step that was absorbed: the traces stand already
+    }
+    return;
+  }
+  if (g.defined()) {
+    at::Tensor& sum = impl_->taken.back().g;
+    sum = sum.defined() ? sum + g.dense() : g.dense();
+  }
+  if (impl_->taken.size() >= impl_->most_pending()) {
+    impl_->absorb();
+  }
+}
+
+void Executor::flush() {
+  if (!impl_->in_window) {
+    impl_->absorb();
+  }
 }
 
 std::vector<at::Tensor> Executor::states() const {
@@ -343,11 +480,25 @@ std::vector<at::Tensor> Executor::states() const {
   return out;
 }
 
-at::Tensor Executor::output(const at::Tensor& h) const { return impl_->cell->output(h); }
+at::Tensor Executor::output(const at::Tensor& h) const {
+  // The spikes of the last step are known already, and so is the way of their gradient.
+  if (impl_->spikes.defined() && impl_->gradient && impl_->returned.defined() && h.is_same(impl_->returned) &&
+      c10::GradMode::is_enabled()) {
+    at::Tensor z = batch_first(impl_->spikes.clone()).detach();
+    autograd::set_history(z, impl_->gradient);
+    return impl_->batched ? z : z.squeeze(0);
+  }
+  return impl_->cell->output(h);
+}
 
 void Executor::reset_state() {
+  // Losses that were given have their gradients yet to come.
+  if (std::any_of(impl_->taken.begin(), impl_->taken.end(), [](const Taken& step) { return step.g.defined(); })) {
+    impl_->absorb();
+  }
   impl_->taken.clear();
   impl_->forget();
+  impl_->spikes = at::Tensor();
   impl_->running = false;
   impl_->state = at::Tensor();
   impl_->steps = 0;
@@ -362,10 +513,7 @@ std::int64_t Executor::steps() const { return impl_->steps; }
 std::int64_t Executor::trace_elements() const { return impl_->learning->elements(); }
 
 Values Executor::traces() {
-  if (!impl_->in_window) {
-    const c10::NoGradGuard no_grad;
-    impl_->absorb({});
-  }
+  flush();
   Values out = impl_->learning->traces();
   if (!impl_->batched) {
     for (auto& [key, trace] : out) {
@@ -376,7 +524,7 @@ Values Executor::traces() {
 }
 
 Values Executor::save() {
-  impl_->finish();
+  impl_->advance(1);
   Values out;
   out["steps"] = at::scalar_tensor(impl_->steps, at::kLong);
   out["batched"] = at::scalar_tensor(impl_->batched, at::kBool);
@@ -415,6 +563,7 @@ void Executor::load(const Values& saved) {
   impl_->enter(at::empty({batch, inputs}, options), has_batch);
   impl_->learning->load(traces);
   impl_->state = batch_first(batch_last(from).clone());
+  impl_->version = impl_->state._version();
   impl_->steps = steps->second.item<std::int64_t>();
 }
 

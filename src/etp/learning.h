@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <span>
+#include <string>
 #include <vector>
 
 #include <lacewing/etp/cell.h>
@@ -33,6 +35,15 @@ struct Gradient {
   at::Tensor state(std::int64_t a) const;
 };
 
+/// A step of the network that the traces have yet to absorb.
+struct Taken {
+  std::vector<at::Tensor> x;  ///< (I, B) of each part
+  Jacobian jacobian;
+  at::Tensor g;       ///< dL/dh, (O, S, B), contiguous; undefined where there is no loss
+  at::Tensor y;       ///< of a step inside a window, which is linearized when it is absorbed
+  at::Tensor before;  ///< and the state that it began with
+};
+
 class Learning {
  public:
   virtual ~Learning() = default;
@@ -43,9 +54,9 @@ class Learning {
   /// Where the algorithm keeps the factor of the outputs itself, the cell updates it while it steps.
   virtual const at::Tensor* factor() const { return nullptr; }
   virtual double alpha() const { return 0; }
-  /// One step of the traces, then their contraction with g where that is defined.
-  virtual void roll(const std::vector<at::Tensor>& x, const Jacobian& jacobian, const Gradient& g) = 0;
-  /// The contraction alone.
+  /// Successive steps of the traces, each followed by its contraction with g where that is defined.
+  virtual void roll(std::span<const Taken> steps) = 0;
+  /// The contraction alone, with the traces as they stand.
   virtual void contract(const Gradient& g) = 0;
 
   virtual Values traces() const = 0;
@@ -58,6 +69,20 @@ std::unique_ptr<Learning> make_pp(const std::vector<Part>& parts, double alpha);
 
 /// Adds a multiple to the gradient of a leaf.
 void add_gradient(const at::Tensor& leaf, const at::Tensor& gradient, double factor = 1);
+
+/// Where a kernel adds up the gradient of a leaf: its own .grad(), or zeros (float32 for a half leaf) which arrive
+/// there at the end.
+class GradientSink {
+ public:
+  explicit GradientSink(const at::Tensor& leaf);
+  const at::Tensor& sum() const { return sum_; }
+  /// Once the kernel is done.
+  void arrive() const;
+
+ private:
+  at::Tensor leaf_;
+  at::Tensor sum_;
+};
 
 /// The saved tensor of this name, checked against the one that it replaces.
 at::Tensor restored(const Values& saved, const std::string& name, const at::Tensor& current);

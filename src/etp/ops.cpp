@@ -48,10 +48,13 @@ void check_index(const char* argument, const OptionalTensor& index, std::int64_t
   }
 }
 
-TraceArgs checked_trace(const at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
-                        const OptionalTensor& column, const OptionalTensor& order, const OptionalTensor& x,
-                        const OptionalTensor& df, const OptionalTensor& decay, const OptionalTensor& g,
-                        const OptionalTensor& grad) {
+using OptionalTensors = c10::List<std::optional<at::Tensor>>;
+
+/// Successive steps of one trace, checked: x, df, decay and g have an entry for each, or none at all.
+std::vector<TraceArgs> checked_steps(const at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
+                                     const OptionalTensor& column, const OptionalTensor& order, at::TensorList x,
+                                     at::TensorList df, at::TensorList decay, const OptionalTensors& g,
+                                     const OptionalTensor& grad) {
   TORCH_CHECK(trace.dim() == 3 && trace.is_contiguous(), "[lacewing.", kTrace,
               "] trace must be a contiguous (entries, S, B), not shape ", shape_text(trace.sizes()));
   TORCH_CHECK(at::isFloatingType(trace.scalar_type()), "[lacewing.", kTrace, "] trace must be floating, not ",
@@ -65,72 +68,85 @@ TraceArgs checked_trace(const at::Tensor& trace, const OptionalTensor& segments,
               kernels::kMaxStates, " states, not ", args.states);
   TORCH_CHECK(segments.has_value() == column.has_value(), "[lacewing.", kTrace, "] segments and column come together");
   args.columns = segments ? segments->numel() - 1 : args.entries;
-  TORCH_CHECK(x.has_value() == row.has_value() && df.has_value() == decay.has_value() &&
-                  g.has_value() == grad.has_value() && (df || !x),
-              "[lacewing.", kTrace, "] x comes with row, df with decay and g with grad");
-  TORCH_CHECK(df || g, "[lacewing.", kTrace, "] neither df nor g is given: there is nothing to do");
+  const std::size_t steps = std::max(df.size(), g.size());
+  TORCH_CHECK(steps > 0, "[lacewing.", kTrace, "] neither df nor g is given: there is nothing to do");
+  TORCH_CHECK((df.empty() ? steps == 1 : df.size() == steps) && decay.size() == df.size() &&
+                  (x.empty() || x.size() == df.size()) && (g.empty() || g.size() == steps),
+              "[lacewing.", kTrace, "] x, df, decay and g must agree in the number of steps, not have ", x.size(), ", ",
+              df.size(), ", ", decay.size(), " and ", g.size());
+  TORCH_CHECK(x.empty() != row.has_value() && g.empty() != grad.has_value(), "[lacewing.", kTrace,
+              "] x comes with row and g with grad");
   check_index("segments", segments, args.columns + 1, at::kLong, trace);
   check_index("row", row, args.entries, at::kInt, trace);
   check_index("column", column, args.entries, at::kInt, trace);
   check_index("order", order, args.entries, at::kLong, trace);
-  if (x) {
-    TORCH_CHECK(x->dim() == 2 && x->size(1) == args.batch, "[lacewing.", kTrace, "] x must have shape (I, ", args.batch,
-                "), not ", shape_text(x->sizes()));
-    check_array(kTrace, "x", x, x->sizes(), trace);
-  }
-  check_array(kTrace, "df", df, {args.columns, args.states, args.batch}, trace);
-  check_array(kTrace, "decay", decay, {args.columns, args.states, args.states, args.batch}, trace);
-  check_array(kTrace, "g", g, {args.columns, args.states, args.batch}, trace);
   if (grad) {
     check_shape(kTrace, "grad", *grad, {args.entries});
     const auto wide = trace.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     TORCH_CHECK(grad->scalar_type() == wide && grad->is_contiguous() && grad->device() == trace.device(), "[lacewing.",
                 kTrace, "] grad must be a contiguous ", dtype_text(wide), " tensor on the trace's device");
   }
-  return args;
-}
-
-void point_trace(TraceArgs& args, const at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
-                 const OptionalTensor& column, const OptionalTensor& order, const OptionalTensor& x,
-                 const OptionalTensor& df, const OptionalTensor& decay, const OptionalTensor& g,
-                 const OptionalTensor& grad) {
   args.segments = static_cast<const std::int64_t*>(data_or_null(segments));
   args.row = static_cast<const std::int32_t*>(data_or_null(row));
   args.column = static_cast<const std::int32_t*>(data_or_null(column));
   args.order = static_cast<const std::int64_t*>(data_or_null(order));
   args.trace = trace.mutable_data_ptr();
-  args.x = data_or_null(x);
-  args.df = data_or_null(df);
-  args.decay = data_or_null(decay);
-  args.g = data_or_null(g);
   args.grad = grad ? grad->mutable_data_ptr() : nullptr;
+  std::vector<TraceArgs> out(steps, args);
+  for (std::size_t t = 0; t < steps; ++t) {
+    if (!x.empty()) {
+      TORCH_CHECK(x[t].dim() == 2 && x[t].size(1) == args.batch, "[lacewing.", kTrace, "] x must have shape (I, ",
+                  args.batch, "), not ", shape_text(x[t].sizes()));
+      check_array(kTrace, "x", x[t], x[t].sizes(), trace);
+      out[t].x = x[t].const_data_ptr();
+    }
+    if (!df.empty()) {
+      check_array(kTrace, "df", df[t], {args.columns, args.states, args.batch}, trace);
+      check_array(kTrace, "decay", decay[t], {args.columns, args.states, args.states, args.batch}, trace);
+      out[t].df = df[t].const_data_ptr();
+      out[t].decay = decay[t].const_data_ptr();
+    }
+    if (const OptionalTensor contracted = g.empty() ? std::nullopt : g.get(t)) {
+      check_array(kTrace, "g", contracted, {args.columns, args.states, args.batch}, trace);
+      out[t].g = contracted->const_data_ptr();
+    }
+  }
+  return out;
 }
 
 void trace_cpu(at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
-               const OptionalTensor& column, const OptionalTensor& order, const OptionalTensor& x,
-               const OptionalTensor& df, const OptionalTensor& decay, const OptionalTensor& g,
-               const OptionalTensor& grad) {
-  TraceArgs args = checked_trace(trace, segments, row, column, order, x, df, decay, g, grad);
-  point_trace(args, trace, segments, row, column, order, x, df, decay, g, grad);
+               const OptionalTensor& column, const OptionalTensor& order, at::TensorList x, at::TensorList df,
+               at::TensorList decay, const OptionalTensors& g, const OptionalTensor& grad) {
+  const auto steps = checked_steps(trace, segments, row, column, order, x, df, decay, g, grad);
   if (backend() == Backend::reference) {
-    return kernels::reference::trace(args);
+    return kernels::reference::trace(steps);
   }
-  kernels::cpu::trace(args, torch_executor());
+  kernels::cpu::trace(steps, torch_executor());
 }
 
 void trace_cuda(at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
-                const OptionalTensor& column, const OptionalTensor& order, const OptionalTensor& x,
-                const OptionalTensor& df, const OptionalTensor& decay, const OptionalTensor& g,
-                const OptionalTensor& grad) {
-  TraceArgs args = checked_trace(trace, segments, row, column, order, x, df, decay, g, grad);
+                const OptionalTensor& column, const OptionalTensor& order, at::TensorList x, at::TensorList df,
+                at::TensorList decay, const OptionalTensors& g, const OptionalTensor& grad) {
+  const auto steps = checked_steps(trace, segments, row, column, order, x, df, decay, g, grad);
   if (backend() == Backend::reference) {
     const auto host = [](const OptionalTensor& tensor) {
       return tensor ? OptionalTensor(tensor->cpu()) : std::nullopt;
     };
+    const auto hosts = [](at::TensorList tensors) {
+      std::vector<at::Tensor> out;
+      for (const at::Tensor& tensor : tensors) {
+        out.push_back(tensor.cpu());
+      }
+      return out;
+    };
+    OptionalTensors g_copy;
+    for (const OptionalTensor& each : g) {
+      g_copy.push_back(host(each));
+    }
     at::Tensor trace_copy = trace.cpu();
     const OptionalTensor grad_copy = host(grad);
-    trace_cpu(trace_copy, host(segments), host(row), host(column), host(order), host(x), host(df), host(decay), host(g),
-              grad_copy);
+    trace_cpu(trace_copy, host(segments), host(row), host(column), host(order), hosts(x), hosts(df), hosts(decay),
+              g_copy, grad_copy);
     trace.copy_(trace_copy);
     if (grad) {
       grad->copy_(*grad_copy);
@@ -138,16 +154,14 @@ void trace_cuda(at::Tensor& trace, const OptionalTensor& segments, const Optiona
     return;
   }
   const c10::DeviceGuard guard(trace.device());
-  point_trace(args, trace, segments, row, column, order, x, df, decay, g, grad);
-  if (args.entries > 0) {
-    kernels::cuda::trace(args, current_stream(trace.device()));
+  if (trace.size(0) > 0) {
+    kernels::cuda::trace(steps, current_stream(trace.device()));
   }
 }
 
 /// Sizes may be symbolic here; the kernels check them.
 void trace_meta(at::Tensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
-                const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
-                const OptionalTensor&) {}
+                at::TensorList, at::TensorList, at::TensorList, const OptionalTensors&, const OptionalTensor&) {}
 
 CellParams checked_cell(const at::Tensor& y, const at::Tensor& h, const OptionalTensor& betas, at::IntArrayRef flags,
                         at::ArrayRef<double> numbers) {
@@ -244,16 +258,21 @@ OptionalTensor betas_like(const CellOptions& options, const at::Tensor& y) {
 
 }  // namespace
 
-void update_trace(const at::Tensor& trace, const SparsePattern::ByColumn* columns, const OptionalTensor& x,
-                  const OptionalTensor& df, const OptionalTensor& decay, const OptionalTensor& g,
+void update_trace(const at::Tensor& trace, const SparsePattern::ByColumn* columns, const TraceSteps& steps,
                   const OptionalTensor& grad) {
   static const auto op = find<decltype(trace_cpu)>("lacewing::etp_trace_");
   at::Tensor target = trace;
-  if (columns == nullptr) {
-    return op.call(target, {}, {}, {}, {}, x, df, decay, g, grad);
+  OptionalTensors g;
+  if (grad) {
+    for (const at::Tensor& each : steps.g) {
+      g.push_back(defined_or_none(each));
+    }
   }
-  op.call(target, columns->segments, x ? OptionalTensor(columns->row) : std::nullopt, columns->column,
-          defined_or_none(columns->order), x, df, decay, g, grad);
+  if (columns == nullptr) {
+    return op.call(target, {}, {}, {}, {}, {}, steps.df, steps.decay, g, grad);
+  }
+  op.call(target, columns->segments, steps.x.empty() ? std::nullopt : OptionalTensor(columns->row), columns->column,
+          defined_or_none(columns->order), steps.x, steps.df, steps.decay, g, grad);
 }
 
 CellResult step_cell(const CellOptions& options, const at::Tensor& y, const at::Tensor& h) {
@@ -270,21 +289,6 @@ at::Tensor step_cell_factor(const CellOptions& options, const at::Tensor& y, con
   return op.call(y, h, betas_like(options, y), flags_of(params), numbers_of(params), target, alpha);
 }
 
-at::Tensor output_of_cell(const CellOptions& options, const at::Tensor& h) {
-  const OptionalTensor betas = betas_like(options, h);
-  const at::Tensor z = at::empty({h.size(0), h.size(2)}, h.options());
-  kernels::CellOutputArgs args;
-  args.params = to_params(options);
-  args.type = scalar_type(kCellOp, "h", h.scalar_type());
-  args.neurons = h.size(0);
-  args.batch = h.size(2);
-  args.h = h.const_data_ptr();
-  args.beta = data_or_null(betas);
-  args.z = z.mutable_data_ptr();
-  kernels::cpu::cell_output(args, torch_executor());
-  return z;
-}
-
 std::vector<at::Tensor> call_back(std::int64_t id, const char* what, at::TensorList args) {
   static const auto op =
       find<std::vector<at::Tensor>(std::int64_t, std::string_view, at::TensorList)>("lacewing::etp_callback");
@@ -295,9 +299,8 @@ std::vector<at::Tensor> call_back(std::int64_t id, const char* what, at::TensorL
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def(
-      "etp_trace_(Tensor(a!) trace, Tensor? segments, Tensor? row, Tensor? column, Tensor? order, Tensor? x, Tensor? "
-      "df, "
-      "Tensor? decay, Tensor? g, Tensor(b!)? grad) -> ()",
+      "etp_trace_(Tensor(a!) trace, Tensor? segments, Tensor? row, Tensor? column, Tensor? order, Tensor[] x, Tensor[] "
+      "df, Tensor[] decay, Tensor?[] g, Tensor(b!)? grad) -> ()",
       {at::Tag::pt2_compliant_tag});
   m.def("etp_cell_step(Tensor y, Tensor h, Tensor? betas, int[] flags, float[] numbers) -> (Tensor, Tensor, Tensor)",
         {at::Tag::pt2_compliant_tag});

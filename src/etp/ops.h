@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -13,10 +14,18 @@ namespace lacewing::etp {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-/// trace (entries, S, B) is updated with x, df and decay where those are given, and contracted with g into grad where
-/// that is given. `columns` is absent for a bias, whose entries are the columns.
-void update_trace(const at::Tensor& trace, const SparsePattern::ByColumn* columns, const OptionalTensor& x,
-                  const OptionalTensor& df, const OptionalTensor& decay, const OptionalTensor& g,
+/// Successive steps of a trace: an entry of each for every step; x is empty for a bias, df and decay where the trace
+/// stays as it is; an undefined g leaves its step out of the gradient.
+struct TraceSteps {
+  std::vector<at::Tensor> x;
+  std::vector<at::Tensor> df;
+  std::vector<at::Tensor> decay;
+  std::vector<at::Tensor> g;
+};
+
+/// trace (entries, S, B) is updated and contracted into grad where that is given, for all of the steps in one pass over
+/// it. `columns` is absent for a bias, whose entries are the columns.
+void update_trace(const at::Tensor& trace, const SparsePattern::ByColumn* columns, const TraceSteps& steps,
                   const OptionalTensor& grad);
 
 /// next (O, S, B), df (O, S, B), D (O, S, S, B) of a ready cell.
@@ -26,9 +35,6 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> step_cell(const CellOptions& opti
 /// next; ef (O, S, B) is updated to alpha * D ef + (1 - alpha) * df without df and D in memory.
 at::Tensor step_cell_factor(const CellOptions& options, const at::Tensor& y, const at::Tensor& h, const at::Tensor& ef,
                             double alpha);
-
-/// The spikes (O, B) of a state (O, S, B) of a spiking cell, on the CPU.
-at::Tensor output_of_cell(const CellOptions& options, const at::Tensor& h);
 
 /// A function that Python registered under this number.
 std::vector<at::Tensor> call_back(std::int64_t id, const char* what, at::TensorList args);

@@ -170,13 +170,17 @@ SparseMatrix SparsePattern::with_data(const at::Tensor& data) const {
   return {*this, data};
 }
 
-at::Tensor SparsePattern::matmul(const at::Tensor& x, const at::Tensor& values) const {
+void SparsePattern::check_matmul(const at::Tensor& x, const at::Tensor& values) const {
   constexpr const char* op = "etp.sparse_matmul";
   check_values(op, *this, values);
   check_device(op, "x", x, device());
   TORCH_CHECK(x.dim() >= 1 && x.size(-1) == rows(), "[lacewing.", op, "] x of shape ", shape_text(x.sizes()),
               " must end with the ", rows(), " inputs of the pattern");
   check_same_dtype(op, "x", x, "values", values);
+}
+
+at::Tensor SparsePattern::matmul(const at::Tensor& x, const at::Tensor& values) const {
+  check_matmul(x, values);
   const SparseProductInfos& infos = state_->forward;
   const at::Tensor flat = x.reshape({-1, rows()});
   const at::Tensor out = sparse_scavec(values, flat.t().contiguous(), infos.fwd, infos.bwd1, infos.bwd2);

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "etp/checks.h"
+#include "etp/fused.h"
 #include "etp/learning.h"
 
 namespace lacewing::etp {
@@ -38,13 +39,12 @@ class PpProp : public Learning {
   double alpha() const override { return alpha_; }
 
   /// The cell has updated the factor of the outputs already.
-  void roll(const std::vector<at::Tensor>& x, const Jacobian&, const Gradient& g) override {
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      at::add_out(inputs_[i], x[i], inputs_[i], alpha_);
-    }
-    ++absorbed_;
-    if (g.defined()) {
-      contract(g);
+  void roll(std::span<const Taken> steps) override {
+    for (const Taken& step : steps) {
+      for (std::size_t i = 0; i < inputs_.size(); ++i) {
+        at::add_out(inputs_[i], step.x[i], inputs_[i], alpha_);
+      }
+      ++absorbed_;
     }
   }
 
@@ -53,6 +53,13 @@ class PpProp : public Learning {
       return;  // nothing lies before the first step
     }
     const double weight = 1 - std::pow(alpha_, static_cast<double>(absorbed_));
+    // The input of a bias is the constant 1, whose trace is a geometric sum.
+    const double factor = 1 / std::max(weight, kSmallest);
+    const double bias_factor = weight / (1 - alpha_) * factor;
+    if (runs_fused(parts_, outputs_)) {
+      contract_fused(parts_, inputs_, outputs_, g, factor, bias_factor);
+      return;
+    }
     at::Tensor gy;
     for (std::int64_t a = 0; a < outputs_.size(1); ++a) {
       if (const at::Tensor each = g.state(a); each.defined()) {
@@ -69,9 +76,7 @@ class PpProp : public Learning {
       const Values found =
           connection.primitive->xy_to_dw(batch_first(inputs_[i]), batch_first(gy), detached(connection));
       for (const auto& [key, gradient] : found) {
-        // The input of a bias is the constant 1, whose trace is a geometric sum.
-        const double factor = (key == "bias" ? weight / (1 - alpha_) : 1) / std::max(weight, kSmallest);
-        add_gradient(connection.trainable.at(key), gradient, factor);
+        add_gradient(connection.trainable.at(key), gradient, key == "bias" ? bias_factor : factor);
       }
     }
   }

@@ -56,6 +56,9 @@ class WithBias : public Primitive {
   }
 
   Values xy_to_dw(const at::Tensor& x, const at::Tensor& g, const Values& trainable) const override {
+    if (x.dim() > 2 && x.dim() == g.dim() && x.sizes().slice(0, x.dim() - 1) == g.sizes().slice(0, x.dim() - 1)) {
+      return xy_to_dw(x.flatten(0, -2), g.flatten(0, -2), trainable);
+    }
     check(trainable);
     Values out{{"weight", weight_xy_to_dw(x, g, trainable)}};
     if (has_bias_) {

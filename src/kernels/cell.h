@@ -34,11 +34,25 @@ struct CellParams {
   double candidate_state = 0;
 };
 
+constexpr bool spikes(const CellParams& params) {
+  return params.kind == CellKind::lif || params.kind == CellKind::alif;
+}
+
 constexpr std::int64_t states_of(const CellParams& params) {
   const std::int64_t own = params.kind == CellKind::alif ? 2 : 1;
-  const bool spikes = params.kind == CellKind::lif || params.kind == CellKind::alif;
-  return own + (spikes && params.filtered ? 1 : 0);
+  return own + (spikes(params) && params.filtered ? 1 : 0);
 }
+
+/// Sparse weights whose product adds to y, entries sorted by column as a trace's:
+///   y[o, b] += sum over entries p of column o of weight[order p] * x[row p, b]   (+ bias[o])
+struct CellInput {
+  const std::int64_t* segments = nullptr;  ///< (neurons + 1)
+  const std::int32_t* row = nullptr;       ///< (entries)
+  const std::int64_t* order = nullptr;     ///< (entries): place in weight; null: the identity
+  const void* weight = nullptr;            ///< (entries)
+  const void* bias = nullptr;              ///< (neurons) or null
+  const void* x = nullptr;                 ///< (rows, batch)
+};
 
 /// All arrays are contiguous and of one type, f32 or f64.
 struct CellArgs {
@@ -46,30 +60,36 @@ struct CellArgs {
   ScalarType type = ScalarType::f32;
   std::int64_t neurons = 0;
   std::int64_t batch = 1;
-  const void* y = nullptr;     ///< (neurons, batch)
+  const void* y = nullptr;  ///< (neurons, batch); null: zero
+  CellInput inputs[2];      ///< on the CPU
+  int input_count = 0;
   const void* h = nullptr;     ///< (neurons, states, batch)
   const void* beta = nullptr;  ///< (neurons); null: params.beta
   void* next = nullptr;        ///< (neurons, states, batch)
+  void* z = nullptr;           ///< (neurons, batch): spikes of the new state, on the CPU; null: not written
   void* df = nullptr;          ///< (neurons, states, batch); null: no derivatives are written
   void* decay = nullptr;       ///< (neurons, states, states, batch)
   void* ef = nullptr;          ///< (neurons, states, batch); else ef <- alpha D ef + (1 - alpha) df, without df and D
   double alpha = 0;
 };
 
-/// What spiking neurons show of a state: z[o, b] = [v > threshold + beta * a].
-struct CellOutputArgs {
+/// What a gradient of the spikes of a state means for that state: g = dz/dh * gz, with the surrogate's derivative.
+struct SpikeGradientArgs {
   CellParams params;
   ScalarType type = ScalarType::f32;
   std::int64_t neurons = 0;
   std::int64_t batch = 1;
   const void* h = nullptr;     ///< (neurons, states, batch)
   const void* beta = nullptr;  ///< (neurons); null: params.beta
-  void* z = nullptr;           ///< (neurons, batch)
+  const void* gz = nullptr;    ///< (neurons, batch) with the strides below
+  std::int64_t gz_neuron = 0;
+  std::int64_t gz_batch = 0;
+  void* g = nullptr;  ///< (neurons, states, batch)
 };
 
 namespace cpu {
 void cell_step(const CellArgs& args, const CpuExecutor& executor);
-void cell_output(const CellOutputArgs& args, const CpuExecutor& executor);
+void spike_gradient(const SpikeGradientArgs& args, const CpuExecutor& executor);
 }  // namespace cpu
 
 namespace cuda {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include <lacewing/dispatch/scalar.h>
 #include <lacewing/executor.h>
@@ -17,7 +18,7 @@ namespace lacewing::kernels {
 /// The most states that a hidden group may have.
 inline constexpr std::int64_t kMaxStates = 16;
 
-/// All arrays are contiguous and of one floating type, except grad (its accumulator type) and the indices.
+/// One step. All arrays are contiguous and of one floating type, except grad (its accumulator type) and the indices.
 struct TraceArgs {
   ScalarType type = ScalarType::f32;  ///< f16, bf16, f32 or f64
   std::int64_t entries = 0;
@@ -48,16 +49,19 @@ void visit_real(ScalarType type, F&& f) {
   }
 }
 
+// Successive steps of one trace: they differ in x, df, decay and g alone. The result has the same bits as one call for
+// each step.
 namespace reference {
-void trace(const TraceArgs& args);
+void trace(std::span<const TraceArgs> steps);
 }  // namespace reference
 
 namespace cpu {
-void trace(const TraceArgs& args, const CpuExecutor& executor);
+/// One pass over memory for all of the steps.
+void trace(std::span<const TraceArgs> steps, const CpuExecutor& executor);
 }  // namespace cpu
 
 namespace cuda {
-void trace(const TraceArgs& args, const CudaExecutor& executor);
+void trace(std::span<const TraceArgs> steps, const CudaExecutor& executor);
 }  // namespace cuda
 
 }  // namespace lacewing::kernels

@@ -22,6 +22,7 @@ from benchmarks.costs import OPS, count, product_work, shapes
 from benchmarks.growth import Growth, Point, fitted_exponent
 from benchmarks.limits import Limits, Work
 from benchmarks.memory import peak_bytes, peak_of
+from benchmarks.peers import braintrace_online
 from benchmarks.peers import torch_products as peers
 from benchmarks.peers.torch_infos import sorted_view
 from benchmarks.products import clebsch_gordan_triples, input_maker, random_triples
@@ -300,6 +301,16 @@ def test_clebsch_gordan_triples_have_no_repeated_term() -> None:
 
 
 # Registry, report and results.
+
+
+def test_a_peer_in_another_process_says_why_it_failed() -> None:
+    task = braintrace_online.Task(2, 3, 20.0, 200.0, 0.1, 1.0, 0.3)
+
+    reason = braintrace_online.run(task, {"xs": torch.zeros(1, 1, 2)}, limit_s=60.0)
+
+    assert isinstance(reason, str)
+    assert "Error: " in reason
+    assert braintrace_online.missing(torch.device("cuda")) == "braintrace: on the CPU only"
 
 
 def test_workloads_register_themselves_and_are_selected_with_their_parts() -> None:

@@ -64,10 +64,13 @@ def test_smooth_cells_equal_their_composition(cell: etp.Cell, device: str) -> No
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("batch", [1, 3, 16, 37])
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
-def test_fused_trace_equals_the_reference(bias: bool, batch: int, dtype: torch.dtype, device: str) -> None:
+def test_fused_steps_equal_the_reference(
+    algorithm: str, bias: bool, batch: int, dtype: torch.dtype, device: str
+) -> None:
     network = Network.random(device, bias=bias, recurrent=True)
     for part in ("weight", "bias", "recurrent_weight"):
         value = getattr(network, part)
@@ -75,10 +78,10 @@ def test_fused_trace_equals_the_reference(bias: bool, batch: int, dtype: torch.d
     xs, loss = sequence(device, 4, batch)
     cell = CELLS["alif"]()
 
-    found = network.executor(cell)
+    found = network.executor(cell, algorithm=algorithm)
     run(found, xs.to(dtype), loss)
     with backend("reference"):
-        expected = network.executor(cell)
+        expected = network.executor(cell, algorithm=algorithm)
         run(expected, xs.to(dtype), loss)
 
     tolerance = 1e-12 if dtype == F64 else 1e-4
@@ -165,6 +168,31 @@ def test_pp_prop_follows_its_recurrence(window: int | None, device: str) -> None
 
 
 @pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
+@pytest.mark.parametrize("window", [None, 3])
+def test_formats_give_the_same_gradients(algorithm: str, window: int | None, device: str) -> None:
+    network = Network.random(device)
+    xs, loss = sequence(device, 6)
+    row, col = network.pattern.row, network.pattern.col
+    by_row = torch.argsort(row * 7 + col)
+    crow, ccol = (torch.cat([i.new_zeros(1), i.bincount(minlength=n).cumsum(0)]) for i, n in ((row, 5), (col, 7)))
+    mixed = torch.randperm(len(row), generator=torch.Generator().manual_seed(1)).to(device)
+    formats = {
+        "csc": (etp.SparsePattern.csc(ccol, row, (5, 7)), torch.arange(len(row), device=device)),
+        "csr": (etp.SparsePattern.csr(crow, col[by_row], (5, 7)), by_row),
+        "coo": (etp.SparsePattern.coo(row[mixed], col[mixed], (5, 7)), mixed),
+    }
+    expected = run(network.executor(CELLS["alif"](), algorithm=algorithm), xs, loss, window)
+
+    for name, (pattern, order) in formats.items():
+        weight = network.weight[order].clone()
+        connection = etp.Connection(pattern, weight, network.bias.clone())
+        executor = etp.Executor(CELLS["alif"](), connection, algorithm=algorithm)
+        found = run(executor, xs, loss, window)
+        assert pattern.format == name
+        assert relative_error([found[0], found[1]], [expected[0][order], expected[1]]) < 1e-12
+
+
+@pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
 @pytest.mark.parametrize("window", [None, 4])
 def test_restored_in_the_middle_gives_the_same_bits(algorithm: str, window: int | None, device: str) -> None:
     network = Network.random(device, recurrent=True)
@@ -199,6 +227,113 @@ def test_same_bits_for_every_number_of_threads(algorithm: str) -> None:
         torch.set_num_threads(before)
 
     assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("batch", [3, 37])
+@pytest.mark.parametrize("every", [2, 3, 8])
+def test_steps_absorbed_together_give_the_same_bits(every: int, batch: int, device: str) -> None:
+    network = Network.random(device, recurrent=True)
+    xs, loss = sequence(device, 11, batch)
+
+    def gradients(absorb_every: int, restored_at: int | None = None) -> list[Tensor]:
+        executor = network.executor(CELLS["alif"](), absorb_every=absorb_every)
+        for t, x in enumerate(xs):
+            if t == restored_at:
+                saved, before = executor.state_dict(), executor
+                executor = network.executor(CELLS["alif"](), absorb_every=absorb_every)
+                executor.load_state_dict(saved)
+                for p, q in zip(executor.parameters(), before.parameters(), strict=True):
+                    p.grad = q.grad
+            h = executor.step(x)
+            if t % 4 != 1:  # steps without a loss are absorbed too
+                executor.backward(loss(t, h))
+            if t == 6:
+                executor.backward(loss(0, executor.states()[0].unsqueeze(-1)))  # a second loss on one step
+        executor.flush()
+        return [p.grad for p in executor.parameters()]
+
+    expected = gradients(1)
+
+    for found in (gradients(every), gradients(every, 5)):
+        assert relative_error(found, expected) < 1e-13
+    if every == 2:  # without a second loss, whose sum is formed before the contraction, there is nothing to round anew
+        results = []
+        for k in (1, 2, 3, 8):
+            executor = network.executor(CELLS["alif"](), absorb_every=k)
+            run(executor, xs, loss)
+            executor.flush()
+            results.append([p.grad for p in executor.parameters()])
+        assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+
+
+def test_gradients_wait_for_a_flush_at_most(device: str) -> None:
+    network = Network.random(device)
+    xs, loss = sequence(device, 3)
+    expected = run(network.executor(etp.leaky()), xs, loss)
+    waiting = network.executor(etp.leaky(), absorb_every=4)
+
+    early = run(waiting, xs, loss)
+    waiting.reset_state()
+
+    assert early == [None, None]
+    assert all(torch.equal(p.grad, e) for p, e in zip(waiting.parameters(), expected, strict=True))
+
+
+@pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
+@pytest.mark.parametrize("batch", [None, 3])
+def test_spikes_of_a_step_carry_the_gradient_of_the_cell(algorithm: str, batch: int | None, device: str) -> None:
+    network = Network.random(device, recurrent=True)
+    xs, _ = sequence(device, 5, 3)
+    xs = xs[:, 0] if batch is None else xs
+    readout = torch.randn(7, 2, dtype=F64, device=device)
+    betas = torch.rand(7, dtype=F64, device=device)
+    cells = [lambda s=s: etp.alif(beta=betas, threshold=0.3, surrogate=s) for s in ("triangle", "gaussian")]
+    cells += [lambda: etp.lif(threshold=0.3, filter_tau=4.0), CELLS["alif"], etp.leaky]
+    for cell in cells:
+        ours, plain = (network.executor(cell(), algorithm=algorithm) for _ in range(2))
+
+        for x in xs:
+            h = ours.step(x)
+            twice = ours.output(h) @ readout, ours.output(h).sum() * h.sum()
+            ours.backward(twice[0].square().sum() + twice[1])
+            h = plain.step(x)
+            spikes = plain.cell.output(h if batch else h.unsqueeze(0))
+            spikes = spikes if batch else spikes.squeeze(0)
+            plain.backward((spikes @ readout).square().sum() + spikes.sum() * h.sum())
+
+        found, expected = ([p.grad for p in e.parameters()] for e in (ours, plain))
+        assert relative_error(found, expected) < 1e-12
+
+
+def test_states_that_the_caller_keeps_stay_as_they_were(device: str) -> None:
+    network = Network.random(device, recurrent=True)
+    xs, _ = sequence(device, 6)
+    executor = network.executor(CELLS["alif"]())
+
+    kept = [executor.step(x) for x in xs]
+    shown = [h.detach().clone() for h in kept]
+    again = network.executor(CELLS["alif"]())
+    fresh = [again.step(x).detach().clone() for x in xs]
+
+    assert all(torch.equal(a, b) and torch.equal(b, c) for a, b, c in zip(kept, shown, fresh, strict=True))
+    kept[-1].detach().zero_()
+    with pytest.raises(RuntimeError, match="the state of step 6 was changed in place after step"):
+        executor.step(xs[0])
+
+
+def test_inputs_may_be_changed_before_the_backward_pass(device: str) -> None:
+    network = Network.random(device)
+    xs, loss = sequence(device, 3, 1)
+    expected = run(network.executor(etp.leaky()), xs, loss)
+    executor = network.executor(etp.leaky(), absorb_every=2)
+
+    x = torch.empty_like(xs[0])
+    for t in range(3):
+        executor.backward(loss(t, executor.step(x.copy_(xs[t]))))
+    x.zero_()
+    executor.flush()
+
+    assert all(torch.equal(p.grad, e) for p, e in zip(executor.parameters(), expected, strict=True))
 
 
 def test_reset_begins_anew(device: str) -> None:
@@ -352,6 +487,25 @@ def test_memory_does_not_grow_with_time() -> None:
             assert executor.trace_elements <= 1.1 * 16 * (network.pattern.nnz + 100) * 3
 
 
+@pytest.mark.parametrize("steps", [10, 1000])
+def test_the_trace_is_the_only_large_allocation(steps: int) -> None:
+    memory = pytest.importorskip("benchmarks.memory")
+    batch, inputs, neurons, degree = 16, 100, 20, 100
+    pattern = etp.fixed_degree(inputs, neurons, degree, seed=0)
+    weight = torch.randn(pattern.nnz)
+    x = torch.randn(batch, inputs)
+
+    def train() -> None:
+        executor = etp.Executor(etp.alif(filter_tau=5.0), etp.Connection(pattern, weight))
+        for _ in range(steps):
+            executor.backward(executor.step(x).sum())
+
+    train()  # the gradient of the weight is there already
+    peak = memory.peak_bytes(train, torch.device("cpu"))
+
+    assert peak <= 1.1 * batch * pattern.nnz * 3 * 4
+
+
 def _norm(y: Tensor, h: Tensor) -> Tensor:
     return torch.nn.functional.layer_norm(0.9 * h[..., 0] + y, (7,)).unsqueeze(-1)
 
@@ -411,6 +565,7 @@ def test_bad_calls_get_a_sentence() -> None:
         (lambda: executor.load_state_dict({}), "steps is missing"),
         (lambda: network.executor(etp.leaky(), algorithm="pp-prop", alpha=1.0), "alpha must be at least 0 and less"),
         (lambda: network.executor(etp.leaky(), algorithm="pp-prop", alpha=0), "a rank must be at least 1, not 0"),
+        (lambda: network.executor(etp.leaky(), absorb_every=9), "absorb_every must be between 1 and 8, not 9"),
         (lambda: etp.lif(reset="hard"), "reset must be subtract, to_zero or none, not hard"),
         (lambda: etp.lif(width=0.0), "width must be positive, not 0"),
         (lambda: network.executor(etp.alif(beta=torch.ones(3))), "betas has 3 entries, but there are 7 neurons"),
@@ -438,7 +593,18 @@ def test_registered_ops_pass_opcheck() -> None:
     segments, row = torch.tensor([0, 2, 4, 6]), pattern.row.int()
     trace, x = torch.randn(6, 2, 5), torch.randn(4, 5)
     df, decay, g = torch.randn(3, 2, 5), torch.randn(3, 2, 2, 5), torch.randn(3, 2, 5)
-    arguments = (trace, segments, row, pattern.col.int(), None, x, df, decay, g, torch.zeros(6))
+    arguments = (
+        trace,
+        segments,
+        row,
+        pattern.col.int(),
+        None,
+        [x, x],
+        [df, df],
+        [decay, decay],
+        [g, None],
+        torch.zeros(6),
+    )
     flags, numbers = [2, 0, 0, 1, 0], [0.9, 0.99, 0.9, 1.0, 0.1, 0.3, 1.0, 1.0, 1.0, 0.0, 1.0]
     cell = (torch.randn(3, 5), torch.randn(3, 2, 5), None, flags, numbers)
 
@@ -446,18 +612,31 @@ def test_registered_ops_pass_opcheck() -> None:
     torch.library.opcheck(ops.etp_cell_step, cell)
     torch.library.opcheck(ops.etp_cell_factor_, (*cell, torch.randn(3, 2, 5, dtype=f32), 0.5))
 
-    def refused(place: int, value: Tensor | None, sentence: str) -> None:
+    def refused(place: int, value: object, sentence: str) -> None:
         wrong = list(arguments)
         wrong[place] = value
         with pytest.raises(RuntimeError, match=sentence):
             ops.etp_trace_(*wrong)
 
     refused(0, trace[0], r"trace must be a contiguous \(entries, S, B\), not shape \(2, 5\)")
-    refused(5, x[:, :4], r"x must have shape \(I, 5\), not \(4, 4\)")
-    refused(6, df.double(), "df has dtype float64, but the trace has dtype float32")
-    refused(7, decay[:2], r"decay must have shape \(3, 2, 2, 5\), not \(2, 2, 2, 5\)")
-    refused(8, g.transpose(0, 1).contiguous().transpose(0, 1), "g must be contiguous, batch last")
+    refused(5, [x, x[:, :4]], r"x must have shape \(I, 5\), not \(4, 4\)")
+    refused(6, [df, df.double()], "df has dtype float64, but the trace has dtype float32")
+    refused(7, [decay[:2], decay], r"decay must have shape \(3, 2, 2, 5\), not \(2, 2, 2, 5\)")
+    refused(8, [g.transpose(0, 1).contiguous().transpose(0, 1), None], "g must be contiguous, batch last")
+    refused(7, [decay], "x, df, decay and g must agree in the number of steps, not have 2, 2, 1 and 2")
     refused(9, torch.zeros(6, dtype=F64), "grad must be a contiguous float32 tensor")
+
+
+def test_a_weight_that_was_replaced_is_noticed() -> None:
+    network = Network.random("cpu")
+    executor = network.executor(etp.leaky())
+    xs, _ = sequence("cpu", 2)
+    executor.step(xs[0])
+
+    executor.parameters()[0].data = torch.zeros(4, dtype=F64)
+
+    with pytest.raises(RuntimeError, match=r"weight must have shape \(21,\), not \(4,\)"):
+        executor.step(xs[1])
 
 
 def test_a_leaf_is_needed() -> None:
@@ -487,3 +666,34 @@ def test_learner_lowers_its_loss() -> None:
 
     assert sum(losses[-10:]) < 0.3 * sum(losses[:10])
     assert learner.step(xs[0]).loss is None
+
+
+@pytest.mark.parametrize("absorb_every", [1, 3])
+def test_learner_updates_when_it_is_due(absorb_every: int) -> None:
+    network = Network.random("cpu", bias=False)
+    xs, _ = sequence("cpu", 5)
+    weight = network.weight.clone()
+    learner = etp.Learner(
+        etp.leaky(), "d-rtrl", lambda p: torch.optim.SGD(p, 1.0), input=etp.Connection(network.pattern, weight),
+        update_every=2, absorb_every=absorb_every,
+    )  # fmt: skip
+    executor = network.executor(etp.leaky())
+    seen = []
+    for x in xs:
+        output, loss = learner.step(x, torch.ones(3, 7, dtype=F64))
+        h = executor.step(x)
+        expected = torch.nn.functional.mse_loss(executor.output(h), torch.ones(3, 7, dtype=F64))
+        executor.backward(expected)
+        seen.append(torch.equal(weight, network.weight))
+        torch.testing.assert_close(loss, expected.detach())
+        assert not output.requires_grad
+        if len(seen) == 2:
+            break
+
+    assert seen == [True, False]
+    torch.testing.assert_close(weight.detach(), network.weight - executor.parameters()[0].grad)
+    assert weight.grad is None
+    learner.reset_state()
+    assert learner.executor.steps == 0
+    with pytest.raises(ValueError, match="update_every must be at least 1, not 0"):
+        etp.Learner(etp.leaky(), "d-rtrl", torch.optim.SGD, input=learner.executor.input, update_every=0)

@@ -68,6 +68,8 @@ def test_xy_to_dw_equals_torchs_vjp(format: str, bias: bool, device: str) -> Non
     assert list(found) == list(weights)
     for ours, theirs in zip(found.values(), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+    deep = etp.etp_sp_mm_p.xy_to_dw(x.reshape(1, 5, 4), g.reshape(1, 5, 3), weights, sparse_mat=pattern, has_bias=bias)
+    assert all(torch.equal(deep[key], found[key]) for key in weights)
     rows = [etp.etp_sp_mv_p.xy_to_dw(x[i], g[i], weights, sparse_mat=pattern, has_bias=bias) for i in range(5)]
     for key in weights:
         torch.testing.assert_close(sum(row[key] for row in rows), found[key], rtol=1e-12, atol=1e-12)
@@ -141,6 +143,26 @@ def test_initial_traces(device: str) -> None:
     assert factor.shape == (5, 3, 2)
     assert factor.dtype == F64
     assert pattern.nnz == 6
+
+
+def test_rules_can_be_set_later() -> None:
+    bare = etp.register_primitive("bare", lambda x, w: x @ w, True)
+    weights, x = {"weight": torch.ones(4, 3)}, torch.ones(5, 4)
+    with pytest.raises(NotImplementedError, match=r"\[lacewing.etp.bare\] yw_to_w is not registered"):
+        bare.yw_to_w(x @ weights["weight"], weights)
+
+    etp.register_etp_rules(
+        bare,
+        yw_to_w=lambda g, trace: {"weight": g.unsqueeze(-2) * trace["weight"]},
+        init_drtrl=lambda x, y, w, states: {"weight": torch.full((5, 4, 3, states), 2.0)},
+        init_pp=lambda x, y, w, states: torch.ones(*y.shape, states),
+    )
+
+    y = bare.bind(x, weights["weight"])
+    assert bare.yw_to_w(y, {"weight": torch.ones(5, 4, 3)})["weight"].shape == (5, 4, 3)
+    assert bare.init_drtrl(x, y, weights, 2)["weight"].unique().item() == 2.0
+    assert bare.init_pp(x, y, weights, 2).shape == (5, 3, 2)
+    assert torch.equal(bare.xy_to_dw(x, y, weights)["weight"], x.t() @ y)
 
 
 def test_trainable_map() -> None:

@@ -13,6 +13,8 @@
 
 namespace lacewing::etp {
 
+struct CellOptions;
+
 /// A step at one point: the new state and its derivatives by position.
 struct Linearization {
   at::Tensor next;   ///< (B, O, S)
@@ -30,8 +32,6 @@ class LACEWING_API Cell {
   virtual at::Tensor forward(const at::Tensor& y, const at::Tensor& h) const = 0;
   /// What other neurons and readouts see of a state: (B, O, S) -> (B, O). The first state, unless overridden.
   virtual at::Tensor output(const at::Tensor& h) const;
-  /// output() without a gradient, in a form that is fast to multiply with.
-  virtual at::Tensor seen(const at::Tensor& h) const;
   /// The step with its derivatives. Derived from forward() by autograd, S backward passes with an all-ones cotangent,
   /// unless overridden: right only where positions do not mix. next keeps its history for the parameters of the cell.
   virtual Linearization linearize(const at::Tensor& y, const at::Tensor& h) const;
@@ -39,6 +39,8 @@ class LACEWING_API Cell {
   virtual at::Tensor advance(const at::Tensor& y, const at::Tensor& h, const at::Tensor& ef, double alpha) const;
   /// Known not to mix positions, so that analysis needs no probe.
   virtual bool position_wise() const { return false; }
+  /// What a ready cell was made from: executors run those by kernels of their own. Null for every other.
+  virtual const CellOptions* ready() const { return nullptr; }
   /// Throws c10::Error where the cell has no room for so many neurons.
   virtual void check_neurons(std::int64_t /*neurons*/) const {}
 };

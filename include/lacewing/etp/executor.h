@@ -23,6 +23,9 @@ struct ExecutorOptions {
   double alpha = 0.9;              ///< pp-prop: the decay of its traces, in [0, 1)
   bool allow_approximate = false;  ///< go on with a cell that mixes positions; its derivatives are then approximate
   bool check_finite = false;       ///< throw at the first state that is not finite, with the step and the neuron
+  /// D-RTRL: the trace takes so many steps, 1 to 8, in one pass over it. Beyond 1 their derivatives are kept meanwhile,
+  /// and .grad() is complete after every so many steps and after flush(). The gradients have the same bits.
+  std::int64_t absorb_every = 1;
 };
 
 /// alpha of pp-prop for an integer rank r >= 1: (r - 1) / (r + 1).
@@ -61,7 +64,8 @@ class LACEWING_API Executor {
   const Analysis& analysis() const;
 
   /// h(t): (B, O, S) for x (B, I), or (O, S) for x (I,). The first step after a reset settles the batch. The trace is
-  /// rolled by the following backward(), in one pass with its contraction, or by the next step.
+  /// rolled by the following backward(), in one pass with its contraction, or by the next step. h shares its memory
+  /// with the state: it must not be changed in place. That memory is used again once the caller has let h go.
   at::Tensor step(const at::Tensor& x);
 
   /// The S states of the last step one by one, (B, O) each, for losses that reach only some of them: slicing h gives
@@ -74,6 +78,9 @@ class LACEWING_API Executor {
 
   /// Adds the gradients of a loss on what the last step() or window() returned.
   void backward(const at::Tensor& loss);
+
+  /// With absorb_every > 1: the gradients of all losses so far are in .grad() afterwards.
+  void flush();
 
   /// What readouts and other neurons see of a state.
   at::Tensor output(const at::Tensor& h) const;

@@ -41,6 +41,8 @@ class LACEWING_API SparsePattern {
 
   /// x @ W with W = sparse(values): (..., I) -> (..., O). Differentiable to any order for both.
   at::Tensor matmul(const at::Tensor& x, const at::Tensor& values) const;
+  /// Throws c10::Error where matmul would refuse x or the values.
+  void check_matmul(const at::Tensor& x, const at::Tensor& values) const;
   /// dw[p] = x[row p] * g[col p], summed over the batch where there is one: (I,), (O,) or (B, I), (B, O) -> (nnz,).
   at::Tensor sampled_outer(const at::Tensor& x, const at::Tensor& g) const;
   /// out[k] = t[k] * y[row k]: y (I,) or (B, I), with a last dim S where it differs by state; t (nnz,), (nnz, S) or

@@ -14,6 +14,7 @@ from ._primitive import (
     etp_mv_p,
     etp_sp_mm_p,
     etp_sp_mv_p,
+    register_etp_rules,
     register_primitive,
     sparse_matmul,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "leaky",
     "lif",
     "read_matrix_market",
+    "register_etp_rules",
     "register_primitive",
     "small_world",
     "sparse_matmul",

@@ -125,6 +125,9 @@ class Executor:
     ``"pp-prop"`` (traces for inputs and outputs; ``alpha`` in [0, 1), or an int rank r for (r - 1) / (r + 1)).
     ``analysis`` says whether gradients are exact or approximate; a cell that mixes positions is refused unless
     ``allow_approximate``. With ``check_finite``, a state that is not finite raises, with the step and the neuron.
+    ``absorb_every`` (1 to 8, D-RTRL): the trace takes so many steps in one pass over it, which is faster. Beyond 1 the
+    derivatives of those steps are kept meanwhile, and ``.grad`` is complete after every so many steps and after
+    ``flush()``. The gradients have the same bits.
     """
 
     def __init__(
@@ -137,6 +140,7 @@ class Executor:
         alpha: float | int = 0.9,
         allow_approximate: bool = False,
         check_finite: bool = False,
+        absorb_every: int = 1,
     ) -> None:
         self.cell, self.input, self.recurrent = cell, input, recurrent
         self._handle = torch.classes.lacewing.EtpExecutor(
@@ -149,6 +153,7 @@ class Executor:
             alpha_of_rank(alpha) if isinstance(alpha, int) and algorithm == "pp-prop" else float(alpha),
             allow_approximate,
             check_finite,
+            absorb_every,
         )
 
     @property
@@ -164,7 +169,8 @@ class Executor:
     def step(self, x: Tensor) -> Tensor:
         """h(t): (B, O, S) for x (B, I), or (O, S) for x (I,). Build a loss on it and call ``backward``.
 
-        The trace is rolled by that call, in one pass with its contraction, or by the next step.
+        The trace is rolled by that call, in one pass with its contraction, or by the next step. h shares its memory
+        with the state: it must not be changed in place, and that memory is used again once you have let h go.
         """
         h: Tensor = self._handle.step(x)
         return h
@@ -194,7 +200,12 @@ class Executor:
 
     def output(self, h: Tensor) -> Tensor:
         """What readouts and other neurons see of a state."""
-        return self.cell.output(h)
+        seen: Tensor = self._handle.output(h)
+        return seen
+
+    def flush(self) -> None:
+        """With ``absorb_every`` > 1: the gradients of all losses so far are in ``.grad`` afterwards."""
+        self._handle.flush()
 
     def reset_state(self) -> None:
         """Forgets the state and zeroes the trace."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from . import _callbacks
 from ._cells import Cell
 from ._executor import Connection, Executor
 
@@ -44,29 +45,44 @@ class Learner:
         if update_every is not None and update_every < 1:
             raise ValueError(f"[lacewing.etp.Learner] update_every must be at least 1, not {update_every}")
         self.executor = Executor(cell, input, recurrent, algorithm=algorithm, **options)
-        self.readout, self.loss, self.update_every = readout, loss, update_every
         plain = list(readout.parameters()) if isinstance(readout, torch.nn.Module) else []
         self.optimizer = optimizer([*self.executor.parameters(), *plain])
-        self._losses = 0
+        self._parts = _Parts(readout, loss, self.optimizer)
+        self._handle = torch.classes.lacewing.EtpLearner(
+            self.executor._handle, _callbacks.register(self._parts), readout is not None, update_every or 0
+        )
 
     def step(self, x: Tensor, target: Tensor | None = None) -> Step:
         """One step of the network; with a target, its gradients as well."""
-        h = self.executor.step(x)
-        output = self.executor.output(h) if self.readout is None else self.readout(h)
-        if target is None:
-            return Step(output.detach(), None)
-        loss = self.loss(output, target)
-        self.executor.backward(loss)
-        self._losses += 1
-        if self.update_every is not None and self._losses % self.update_every == 0:
-            self.update()
-        return Step(output.detach(), loss.detach())
+        return Step(*self._handle.step(x, target))
 
     def update(self) -> None:
         """The optimizer's step, with the gradients that have added up, and zeroes them."""
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self._handle.update()
 
     def reset_state(self) -> None:
         """Before a new sequence."""
-        self.executor.reset_state()
+        self._handle.reset_state()
+
+
+class _Parts:
+    """What the learner of C++ calls."""
+
+    def __init__(
+        self,
+        readout: Callable[[Tensor], Tensor] | None,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        self.readout, self.loss, self.optimizer = readout, loss, optimizer
+
+    def _call(self, what: str, args: list[Tensor]) -> list[Tensor]:
+        if what == "readout" and self.readout is not None:
+            return [self.readout(*args)]
+        if what == "loss":
+            return [self.loss(*args)]
+        if what == "step":
+            self.optimizer.step()
+        else:
+            self.optimizer.zero_grad()
+        return []

@@ -110,8 +110,20 @@ def register_primitive(
     if not callable(impl):
         raise TypeError(f"[lacewing.etp.register_primitive] impl must be callable, not {type(impl).__name__}")
     primitive = Primitive(name, impl, batched, trainable)
-    primitive.register_etp_rules(yw_to_w=yw_to_w, xy_to_dw=xy_to_dw, init_drtrl=init_drtrl, init_pp=init_pp)
+    register_etp_rules(primitive, yw_to_w=yw_to_w, xy_to_dw=xy_to_dw, init_drtrl=init_drtrl, init_pp=init_pp)
     return primitive
+
+
+def register_etp_rules(
+    primitive: Primitive,
+    *,
+    yw_to_w: Rule | None = None,
+    xy_to_dw: Rule | None = None,
+    init_drtrl: Rule | None = None,
+    init_pp: Rule | None = None,
+) -> None:
+    """Sets the rules of a primitive that are given."""
+    primitive.register_etp_rules(yw_to_w=yw_to_w, xy_to_dw=xy_to_dw, init_drtrl=init_drtrl, init_pp=init_pp)
 
 
 def native(kind: str, sparse_mat: SparsePattern | SparseMatrix | None, has_bias: bool) -> Any:

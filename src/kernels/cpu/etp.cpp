@@ -2,36 +2,29 @@
 #include "kernels/cpu/etp_isa.h"
 #include "kernels/cpu/isa.h"
 
+#if LACEWING_HAVE_X86_ISA
+#define LACEWING_AT_LEVEL(call)            \
+  switch (isa()) {                         \
+    case Isa::avx512: return avx512::call; \
+    case Isa::avx2: return avx2::call;     \
+    default: return baseline::call;        \
+  }
+#else
+#define LACEWING_AT_LEVEL(call) return baseline::call;
+#endif
+
 namespace lacewing::kernels::cpu {
 
-void trace(const TraceArgs& args, const CpuExecutor& executor) {
-  switch (isa()) {
-#if LACEWING_HAVE_X86_ISA
-    case Isa::avx512: return avx512::trace(args, executor);
-    case Isa::avx2: return avx2::trace(args, executor);
-#endif
-    default: return baseline::trace(args, executor);
-  }
+void trace(std::span<const TraceArgs> steps, const CpuExecutor& executor) { LACEWING_AT_LEVEL(trace(steps, executor)) }
+
+void cell_step(const CellArgs& args, const CpuExecutor& executor) { LACEWING_AT_LEVEL(cell_step(args, executor)) }
+
+void spike_gradient(const SpikeGradientArgs& args, const CpuExecutor& executor) {
+  LACEWING_AT_LEVEL(spike_gradient(args, executor))
 }
 
-void cell_step(const CellArgs& args, const CpuExecutor& executor) {
-  switch (isa()) {
-#if LACEWING_HAVE_X86_ISA
-    case Isa::avx512: return avx512::cell_step(args, executor);
-    case Isa::avx2: return avx2::cell_step(args, executor);
-#endif
-    default: return baseline::cell_step(args, executor);
-  }
-}
-
-void cell_output(const CellOutputArgs& args, const CpuExecutor& executor) {
-  switch (isa()) {
-#if LACEWING_HAVE_X86_ISA
-    case Isa::avx512: return avx512::cell_output(args, executor);
-    case Isa::avx2: return avx2::cell_output(args, executor);
-#endif
-    default: return baseline::cell_output(args, executor);
-  }
+void contract_factors(const FactorArgs& args, const CpuExecutor& executor) {
+  LACEWING_AT_LEVEL(contract_factors(args, executor))
 }
 
 }  // namespace lacewing::kernels::cpu

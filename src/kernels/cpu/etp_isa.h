@@ -2,13 +2,15 @@
 #pragma once
 
 #include "kernels/cell.h"
+#include "kernels/factor.h"
 #include "kernels/trace.h"
 
-#define LACEWING_DECLARE_LEVEL(isa)                                          \
-  namespace lacewing::kernels::cpu::isa {                                    \
-  void trace(const TraceArgs& args, const CpuExecutor& executor);            \
-  void cell_step(const CellArgs& args, const CpuExecutor& executor);         \
-  void cell_output(const CellOutputArgs& args, const CpuExecutor& executor); \
+#define LACEWING_DECLARE_LEVEL(isa)                                                \
+  namespace lacewing::kernels::cpu::isa {                                          \
+  void trace(std::span<const TraceArgs> steps, const CpuExecutor& executor);       \
+  void cell_step(const CellArgs& args, const CpuExecutor& executor);               \
+  void spike_gradient(const SpikeGradientArgs& args, const CpuExecutor& executor); \
+  void contract_factors(const FactorArgs& args, const CpuExecutor& executor);      \
   }
 
 LACEWING_DECLARE_LEVEL(baseline)

@@ -11,6 +11,8 @@ namespace {
 constexpr std::int64_t kShares = 64;
 /// Elements of the trace below which one thread does it all.
 constexpr std::int64_t kSerialElements = 1 << 14;
+/// Bytes of the trace that stay in cache while several steps pass over them.
+constexpr std::int64_t kPieceBytes = 1 << 18;
 
 /// States is known at compile time where it is small, or 0.
 template <typename T, int States>
@@ -21,6 +23,8 @@ struct Columns {
   static constexpr int kRows = States > 0 ? States : static_cast<int>(kMaxStates);
 
   const TraceArgs& args;
+  /// Elements from an entry to one that comes next in memory, which is fetched meanwhile; 0: none.
+  std::int64_t ahead;
 
   LACEWING_INLINE int states() const { return States > 0 ? States : static_cast<int>(args.states); }
 
@@ -52,6 +56,11 @@ struct Columns {
       Vec e[kRows];
       for (int a = 0; a < n; ++a) {
         e[a] = L::load(trace + a * batch, count);
+      }
+      if (ahead != 0) {
+        for (int a = 0; a < n; ++a) {
+          __builtin_prefetch(trace + a * batch + ahead, 1, 2);
+        }
       }
       if constexpr (Updates) {
         const Vec input = x != nullptr ? L::load(x + args.row[p] * batch + b, count) : Vec{} + Acc{1};
@@ -102,24 +111,48 @@ struct Columns {
   }
 
   template <bool Updates, bool Contracts>
-  void share(std::int64_t first, std::int64_t last) const {
-    for (std::int64_t column = first; column < last; ++column) {
-      const std::int64_t begin = args.segments != nullptr ? args.segments[column] : column;
-      const std::int64_t end = args.segments != nullptr ? args.segments[column + 1] : column + 1;
-      if (begin == end) {
-        continue;
-      }
-      // Whole vectors first, so that the compiler sees a constant count.
-      std::int64_t b = 0;
-      for (; b + L::lanes <= args.batch; b += L::lanes) {
-        run<Updates, Contracts>(column, begin, end, b, L::lanes);
-      }
-      if (b < args.batch) {
-        run<Updates, Contracts>(column, begin, end, b, static_cast<int>(args.batch - b));
-      }
+  LACEWING_INLINE void batches(std::int64_t column, std::int64_t begin, std::int64_t end) const {
+    // Whole vectors first, so that the compiler sees a constant count.
+    std::int64_t b = 0;
+    for (; b + L::lanes <= args.batch; b += L::lanes) {
+      run<Updates, Contracts>(column, begin, end, b, L::lanes);
+    }
+    if (b < args.batch) {
+      run<Updates, Contracts>(column, begin, end, b, static_cast<int>(args.batch - b));
+    }
+  }
+
+  void step(std::int64_t column, std::int64_t begin, std::int64_t end) const {
+    if (args.df == nullptr) {
+      batches<false, true>(column, begin, end);
+    } else if (args.g == nullptr) {
+      batches<true, false>(column, begin, end);
+    } else {
+      batches<true, true>(column, begin, end);
     }
   }
 };
+
+/// Columns [first, last), a piece of the trace after the other: each takes all of the steps while it is in cache.
+/// Pieces begin at multiples of a vector's entries, so that sums have the same bits whatever the number of steps.
+template <typename T, int States>
+void run_columns(std::span<const TraceArgs> steps, std::int64_t first, std::int64_t last) {
+  constexpr std::int64_t lanes = Lanes<T>::lanes;
+  const TraceArgs& common = steps.front();
+  const std::int64_t bytes = common.states * common.batch * static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t piece = std::max<std::int64_t>(1, kPieceBytes / std::max<std::int64_t>(bytes * lanes, 1)) * lanes;
+  for (std::int64_t column = first; column < last; ++column) {
+    const std::int64_t end = common.segments != nullptr ? common.segments[column + 1] : column + 1;
+    for (std::int64_t p = common.segments != nullptr ? common.segments[column] : column; p < end; p += piece) {
+      const std::int64_t stop = std::min(p + piece, end);
+      for (std::size_t t = 0; t < steps.size(); ++t) {
+        // The first step waits for memory, the others for arithmetic: one of them fetches what comes next.
+        const std::int64_t ahead = t == 1 && stop < common.entries ? (stop - p) * common.states * common.batch : 0;
+        Columns<T, States>{steps[t], ahead}.step(column, p, stop);
+      }
+    }
+  }
+}
 
 /// The first column of a share: shares have equal numbers of entries, up to one column.
 std::int64_t share_boundary(const TraceArgs& args, std::int64_t share) {
@@ -134,32 +167,24 @@ std::int64_t share_boundary(const TraceArgs& args, std::int64_t share) {
 }
 
 template <typename T, int States>
-void trace_typed(const TraceArgs& args, const CpuExecutor& executor) {
-  const Columns<T, States> columns{args};
-  const bool serial = args.entries * args.states * args.batch < kSerialElements;
+void trace_typed(std::span<const TraceArgs> steps, const CpuExecutor& executor) {
+  const TraceArgs& common = steps.front();
+  const bool serial = common.entries * common.states * common.batch < kSerialElements;
   executor.parallel_for(0, kShares, serial ? kShares : 1, [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t first = share_boundary(args, begin);
-    const std::int64_t last = share_boundary(args, end);
-    if (args.df == nullptr) {
-      columns.template share<false, true>(first, last);
-    } else if (args.g == nullptr) {
-      columns.template share<true, false>(first, last);
-    } else {
-      columns.template share<true, true>(first, last);
-    }
+    run_columns<T, States>(steps, share_boundary(common, begin), share_boundary(common, end));
   });
 }
 
 }  // namespace
 
-void trace(const TraceArgs& args, const CpuExecutor& executor) {
-  visit_real(args.type, [&](auto scalar) {
+void trace(std::span<const TraceArgs> steps, const CpuExecutor& executor) {
+  visit_real(steps.front().type, [&](auto scalar) {
     using T = decltype(scalar);
-    switch (args.states) {
-      case 1: return trace_typed<T, 1>(args, executor);
-      case 2: return trace_typed<T, 2>(args, executor);
-      case 3: return trace_typed<T, 3>(args, executor);
-      default: return trace_typed<T, 0>(args, executor);
+    switch (steps.front().states) {
+      case 1: return trace_typed<T, 1>(steps, executor);
+      case 2: return trace_typed<T, 2>(steps, executor);
+      case 3: return trace_typed<T, 3>(steps, executor);
+      default: return trace_typed<T, 0>(steps, executor);
     }
   });
 }

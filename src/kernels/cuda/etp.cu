@@ -139,18 +139,20 @@ void launch_trace(const TraceArgs& args, cudaStream_t stream) {
 
 }  // namespace
 
-void trace(const TraceArgs& args, const CudaExecutor& executor) {
+void trace(std::span<const TraceArgs> steps, const CudaExecutor& executor) {
   const auto stream = static_cast<cudaStream_t>(executor.stream);
-  visit_real(args.type, [&](auto scalar) {
-    using T = decltype(scalar);
-    switch (args.states) {
-      case 1: return launch_trace<T, 1>(args, stream);
-      case 2: return launch_trace<T, 2>(args, stream);
-      case 3: return launch_trace<T, 3>(args, stream);
-      default: return launch_trace<T, 0>(args, stream);
-    }
-  });
-  check_launch("trace");
+  for (const TraceArgs& args : steps) {
+    visit_real(args.type, [&](auto scalar) {
+      using T = decltype(scalar);
+      switch (args.states) {
+        case 1: return launch_trace<T, 1>(args, stream);
+        case 2: return launch_trace<T, 2>(args, stream);
+        case 3: return launch_trace<T, 3>(args, stream);
+        default: return launch_trace<T, 0>(args, stream);
+      }
+    });
+    check_launch("trace");
+  }
 }
 
 void cell_step(const CellArgs& args, const CudaExecutor& executor) {

@@ -14,7 +14,7 @@ namespace {
 
 }  // namespace
 
-void trace(const TraceArgs&, const CudaExecutor&) { missing(); }
+void trace(std::span<const TraceArgs>, const CudaExecutor&) { missing(); }
 void cell_step(const CellArgs&, const CudaExecutor&) { missing(); }
 
 }  // namespace lacewing::kernels::cuda

@@ -47,8 +47,10 @@ void trace_typed(const TraceArgs& args) {
 
 }  // namespace
 
-void trace(const TraceArgs& args) {
-  visit_real(args.type, [&](auto scalar) { trace_typed<decltype(scalar)>(args); });
+void trace(std::span<const TraceArgs> steps) {
+  for (const TraceArgs& args : steps) {
+    visit_real(args.type, [&](auto scalar) { trace_typed<decltype(scalar)>(args); });
+  }
 }
 
 }  // namespace lacewing::kernels::reference

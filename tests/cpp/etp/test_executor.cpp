@@ -1,5 +1,6 @@
 // The executors through the C++ API: exactness against autograd through time, the user's own cells and primitives.
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <gtest/gtest.h>
@@ -87,6 +88,63 @@ TEST(Executor, SavedAndRestoredGoesOnWithTheSameBits) {
 
     EXPECT_TRUE(run(true).equal(run(false)));
   }
+}
+
+TEST(Executor, AbsorbsSeveralStepsWithTheSameBits) {
+  const Problem problem;
+  const auto run = [&](std::int64_t every) {
+    const Connection connection = problem.connection();
+    CellOptions cell;
+    cell.kind = "alif";
+    cell.threshold = 0.3;
+    Executor executor(make_cell(cell), connection, std::nullopt, ExecutorOptions{.absorb_every = every});
+    for (std::int64_t t = 0; t < 8; ++t) {
+      const at::Tensor h = executor.step(problem.x[t]);
+      executor.backward(executor.output(h).sum() + h.square().sum());
+    }
+    executor.flush();
+    return connection.trainable.at("weight").grad();
+  };
+
+  const at::Tensor expected = run(1);
+
+  EXPECT_TRUE(run(3).equal(expected));
+  EXPECT_TRUE(run(8).equal(expected));
+  EXPECT_THROW(run(9), c10::Error);
+}
+
+TEST(Learner, TakesTheStepsOfTheExecutorAndTheOptimizer) {
+  const Problem problem;
+  const at::Tensor target = at::ones({3, 6}, at::kDouble);
+  const Connection connection = problem.connection();
+  const at::Tensor& weight = connection.trainable.at("weight");
+  int updates = 0;
+  const auto descent = [&](std::vector<at::Tensor> parameters) {
+    return Optimizer{[parameters, &updates] {
+                       const c10::NoGradGuard no_grad;
+                       parameters[0].sub_(parameters[0].grad());
+                       ++updates;
+                     },
+                     [parameters] { parameters[0].mutable_grad() = at::Tensor(); }};
+  };
+  LearnerOptions options;
+  options.update_every = 4;
+  Learner learner(make_cell(CellOptions{}), Algorithm::d_rtrl, connection, descent, options);
+  const Connection alone = problem.connection();
+  Executor executor(make_cell(CellOptions{}), alone);
+
+  for (std::int64_t t = 0; t < 4; ++t) {
+    const Learner::Step step = learner.step(problem.x[t], target);
+    const at::Tensor loss = at::mse_loss(executor.output(executor.step(problem.x[t])), target);
+    executor.backward(loss);
+    EXPECT_TRUE(step.loss.equal(loss.detach()));
+  }
+
+  EXPECT_EQ(updates, 1);
+  EXPECT_TRUE(weight.detach().equal(problem.weight - alone.trainable.at("weight").grad()));
+  EXPECT_FALSE(learner.step(problem.x[4]).loss.defined());
+  EXPECT_THROW(Learner(std::make_shared<Executor>(make_cell(CellOptions{}), problem.connection()), Optimizer{}),
+               c10::Error);
 }
 
 /// y = x * w with a trace of its own, written by a user: only what Primitive demands.
