@@ -26,7 +26,7 @@ struct PlanMeta {
   static constexpr std::int64_t reversed = 1;
   static constexpr std::int64_t has_fine_order = 2;
   static constexpr std::int64_t has_coarse_order = 4;
-  static constexpr std::size_t header = 8;
+  static constexpr std::size_t header = 7;
 
   std::int64_t fine_rows = 0;
   std::int64_t coarse_rows = 0;
@@ -35,17 +35,16 @@ struct PlanMeta {
   std::int64_t identity_tap = -1;
   std::int64_t longest_tap = 0;  ///< pairs of the tap with the most, the identity tap left out
   std::int64_t algorithm = 0;
-  std::int64_t hash = 0;  ///< of both sets of coordinates in their order
   std::vector<std::int64_t> tap_offsets{0};
 
   std::vector<std::int64_t> to_vector() const {
-    std::vector<std::int64_t> values{fine_rows, coarse_rows, taps, flags, identity_tap, longest_tap, algorithm, hash};
+    std::vector<std::int64_t> values{fine_rows, coarse_rows, taps, flags, identity_tap, longest_tap, algorithm};
     values.insert(values.end(), tap_offsets.begin(), tap_offsets.end());
     return values;
   }
   /// `values` must have passed valid().
   static PlanMeta from(std::span<const std::int64_t> v) {
-    return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], {v.begin() + header, v.end()}};
+    return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], {v.begin() + header, v.end()}};
   }
   /// Whether these integers can be a description.
   static bool valid(std::span<const std::int64_t> v) {

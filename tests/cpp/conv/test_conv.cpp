@@ -5,6 +5,8 @@
 
 #include <lacewing/conv.h>
 
+#include "sentences.h"
+
 namespace lacewing {
 namespace {
 
@@ -115,24 +117,16 @@ TEST(UniqueVoxels, AreSortedWithTheirRows) {
 }
 
 TEST(BadInput, GetsASentence) {
-  const auto message = [](auto&& f) -> std::string {
-    try {
-      f();
-    } catch (const c10::Error& error) {
-      return error.what_without_backtrace();
-    }
-    return "nothing was thrown";
-  };
   const at::Tensor twice = at::zeros({2, 4}, at::kInt);
   const auto plan = ConvolutionPlan::build(cloud(5), {{1, 1, 1}, {}, {}});
 
-  EXPECT_EQ(message([&] { ConvolutionPlan::build(twice, {{3, 3, 3}, {}, {}}); }),
+  EXPECT_EQ(sentence_of([&] { ConvolutionPlan::build(twice, {{3, 3, 3}, {}, {}}); }),
             "[lacewing.convolution_plan] coordinates[1] = (0, 0, 0, 0) repeats coordinates[0]: voxels must be distinct "
             "(unique_voxels merges them)");
-  EXPECT_EQ(message([&] { sparse_conv(at::zeros({4, 2}), at::zeros({1, 1, 2, 2}), plan); }),
+  EXPECT_EQ(sentence_of([&] { sparse_conv(at::zeros({4, 2}), at::zeros({1, 1, 2, 2}), plan); }),
             "[lacewing.sparse_conv] features of shape (4, 2) do not belong to this plan: its source coordinates have 5 "
             "voxels");
-  EXPECT_EQ(message([&] { plan.pairs(1); }), "[lacewing.convolution_plan] tap 1 is out of range: there are 1");
+  EXPECT_EQ(sentence_of([&] { plan.pairs(1); }), "[lacewing.convolution_plan] tap 1 is out of range: there are 1");
 }
 
 }  // namespace
