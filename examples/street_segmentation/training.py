@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
+from networks.minkunet import MinkUNet
 from torch import Tensor, nn
 
 from lacewing.conv import CLASSES, VoxelTensor, quantize, reduce_voxels, synthetic_scan
-from networks.minkunet import MinkUNet
 
 VOXEL = 0.15
 """Metres."""

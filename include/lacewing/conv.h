@@ -58,6 +58,10 @@ class LACEWING_API ConvolutionPlan {
   /// Source and target rows of a tap, as views.
   std::tuple<at::Tensor, at::Tensor> pairs(std::int64_t tap) const;
 
+  /// All of the plan as tensors, for torch::save, and the other way; what is not such a plan is refused.
+  std::vector<at::Tensor> pack() const;
+  static ConvolutionPlan unpack(const std::vector<at::Tensor>& tensors);
+
   /// Throws where features on these coordinates are not features on the plan's source voxels, row by row.
   void check_source(const at::Tensor& coordinates) const;
 

@@ -1,5 +1,5 @@
-// Layers of sparse convolution on VoxelTensors, as torch::nn modules. A header of its own: torch's modules are costly to
-// include.
+// Layers of sparse convolution on VoxelTensors, as torch::nn modules. A header of its own: torch's modules are costly
+// to include.
 //
 //   lacewing::nn::SubmanifoldConv conv(lacewing::nn::ConvOptions(4, 32, {3, 3, 3}));
 //   lacewing::VoxelTensor y = conv(lacewing::VoxelTensor(features, voxels));

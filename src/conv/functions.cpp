@@ -85,6 +85,46 @@ ConvolutionPlan ConvolutionPlan::to(at::Device device) const {
   return plan;
 }
 
+std::vector<at::Tensor> ConvolutionPlan::pack() const {
+  const auto integers = [](at::ArrayRef<std::int64_t> values) { return at::tensor(values, at::kLong); };
+  return {array_,
+          source_,
+          target_,
+          integers(meta_),
+          integers(kernel_.size),
+          integers(kernel_.stride),
+          integers(kernel_.dilation)};
+}
+
+ConvolutionPlan ConvolutionPlan::unpack(const std::vector<at::Tensor>& tensors) {
+  constexpr const char* kRefusal = "[lacewing.convolution_plan] these tensors are not a packed plan";
+  TORCH_CHECK(tensors.size() == 7, kRefusal);
+  const auto integers = [&](std::size_t at) {
+    const at::Tensor host = tensors[at].cpu().contiguous();
+    TORCH_CHECK(host.scalar_type() == at::kLong && host.dim() == 1, kRefusal);
+    return std::vector<std::int64_t>(host.const_data_ptr<std::int64_t>(),
+                                     host.const_data_ptr<std::int64_t>() + host.numel());
+  };
+  ConvolutionPlan plan;
+  plan.array_ = tensors[0];
+  plan.source_ = tensors[1];
+  plan.target_ = tensors[2];
+  plan.meta_ = integers(3);
+  plan.kernel_ = {integers(4), integers(5), integers(6)};
+  TORCH_CHECK(PlanMeta::valid(plan.meta_), kRefusal);
+  const PlanMeta meta = PlanMeta::from(plan.meta_);
+  const at::Tensor host = plan.array_.cpu().contiguous();
+  TORCH_CHECK(host.scalar_type() == at::kInt && host.dim() == 1 && host.numel() == meta.length() &&
+                  conv::in_range(meta, host.const_data_ptr<std::int32_t>()),
+              kRefusal);
+  const auto fits = [&](const at::Tensor& voxels, std::int64_t rows) {
+    return voxels.scalar_type() == at::kInt && voxels.dim() == 2 && voxels.size(0) == rows &&
+           voxels.size(1) == static_cast<std::int64_t>(plan.kernel_.size.size()) + 1;
+  };
+  TORCH_CHECK(fits(plan.source_, meta.source_rows()) && fits(plan.target_, meta.target_rows()), kRefusal);
+  return plan;
+}
+
 bool ConvolutionPlan::is_transposed() const { return PlanMeta::from(meta_).has(PlanMeta::reversed); }
 
 std::int64_t ConvolutionPlan::taps() const { return PlanMeta::from(meta_).taps; }
@@ -112,8 +152,8 @@ void ConvolutionPlan::check_source(const at::Tensor& coordinates) const {
     const at::Tensor host = voxels.select(0, row).cpu().contiguous();
     return conv::row_text({host.const_data_ptr<std::int32_t>(), 1, static_cast<int>(host.size(0)) - 1}, 0);
   };
-  TORCH_CHECK(false, "[lacewing.convolution_plan] the plan belongs to other coordinates: coordinates[", row, "] = ",
-              text(coordinates), ", but its source has ", text(source_), " there");
+  TORCH_CHECK(false, "[lacewing.convolution_plan] the plan belongs to other coordinates: coordinates[", row,
+              "] = ", text(coordinates), ", but its source has ", text(source_), " there");
 }
 
 at::Tensor sparse_conv(const at::Tensor& features, const at::Tensor& weight, const ConvolutionPlan& plan,

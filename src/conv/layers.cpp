@@ -112,11 +112,11 @@ Sizes ConvParameters::coarser(const VoxelTensor& x) const { return times(x.strid
 Sizes ConvParameters::finer(const VoxelTensor& x) const { return divided(x.stride(), options.stride()); }
 
 std::string ConvParameters::text(const char* name) const {
-  return c10::str("lacewing::nn::", name, "(", options.in_channels(), ", ", options.out_channels(), ", kernel_size=",
-                  shape_text(at::IntArrayRef(options.kernel_size())), ", stride=",
-                  shape_text(at::IntArrayRef(options.stride())), ", dilation=",
-                  shape_text(at::IntArrayRef(options.dilation())), ", groups=", options.groups(), ", bias=",
-                  options.bias() ? "true" : "false", ")");
+  return c10::str("lacewing::nn::", name, "(", options.in_channels(), ", ", options.out_channels(),
+                  ", kernel_size=", shape_text(at::IntArrayRef(options.kernel_size())),
+                  ", stride=", shape_text(at::IntArrayRef(options.stride())),
+                  ", dilation=", shape_text(at::IntArrayRef(options.dilation())), ", groups=", options.groups(),
+                  ", bias=", options.bias() ? "true" : "false", ")");
 }
 
 VoxelTensor SubmanifoldConvImpl::forward(const VoxelTensor& x) {
@@ -132,9 +132,7 @@ VoxelTensor SparseConvImpl::forward(const VoxelTensor& x) {
 VoxelTensor SparseConvImpl::onto(const VoxelTensor& x, const at::Tensor& targets) {
   return over(x, x.cache()->plan(x.coordinates(), kernel(), targets));
 }
-VoxelTensor SparseConvImpl::over(const VoxelTensor& x, const ConvolutionPlan& plan) {
-  return run(x, plan, coarser(x));
-}
+VoxelTensor SparseConvImpl::over(const VoxelTensor& x, const ConvolutionPlan& plan) { return run(x, plan, coarser(x)); }
 
 VoxelTensor SparseConvTransposeImpl::forward(const VoxelTensor& x) {
   return over(x, x.cache()->transposed(x.coordinates(), kernel()));

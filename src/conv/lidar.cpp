@@ -41,10 +41,8 @@ struct Kind {
   LidarClass what;
   double share;
 };
-constexpr Kind kKinds[] = {{LidarClass::vehicle, 0.45},
-                           {LidarClass::pole, 0.25},
-                           {LidarClass::facade, 0.2},
-                           {LidarClass::vegetation, 0.1}};
+constexpr Kind kKinds[] = {
+    {LidarClass::vehicle, 0.45}, {LidarClass::pole, 0.25}, {LidarClass::facade, 0.2}, {LidarClass::vegetation, 0.1}};
 
 void shape(Box& box, Random& random) {
   const double size[3] = {random.uniform(), random.uniform(), random.uniform()};
@@ -74,8 +72,8 @@ std::vector<Box> scene(const LidarOptions& options, Random& random) {
       const double distance = 4.0 + std::pow(rank, 0.8) * options.range * 0.8;
       const double around = 2.0 * std::numbers::pi * (phase + kGolden * static_cast<double>(i));
       const double turn = 0.3 * random.uniform() + (random.uniform() < 0.5 ? 0.0 : std::numbers::pi / 2.0);
-      Box box{distance * std::cos(around), distance * std::sin(around), 0, 0, 0, std::cos(turn), std::sin(turn),
-              kind.what};
+      Box box{
+          distance * std::cos(around), distance * std::sin(around), 0, 0, 0, std::cos(turn), std::sin(turn), kind.what};
       shape(box, random);
       if (box.kind == LidarClass::facade && std::abs(box.y) < 9.0) {
         box.y = box.y < 0.0 ? -12.0 : 12.0;

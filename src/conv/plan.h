@@ -94,6 +94,30 @@ struct PlanParts {
   }
 };
 
+/// Whether every row and tile of a plan's array, in host memory, is in range.
+inline bool in_range(const PlanMeta& meta, const std::int32_t* array) {
+  const PlanParts<const std::int32_t> parts(meta, array);
+  const auto below = [](const std::int32_t* values, std::int64_t count, std::int64_t limit) {
+    return values == nullptr ||
+           std::all_of(values, values + count, [&](std::int32_t value) { return value >= 0 && value < limit; });
+  };
+  const auto ascend = [&](const std::int32_t* table, std::int64_t tiles) {
+    for (std::int64_t tap = 0; tap < meta.taps; ++tap, table += tiles + 1) {
+      const auto at = static_cast<std::size_t>(tap);
+      const std::int64_t pairs = meta.tap_offsets[at + 1] - meta.tap_offsets[at];
+      if (table[0] != 0 || table[tiles] != pairs || !std::is_sorted(table, table + tiles + 1)) {
+        return false;
+      }
+    }
+    return true;
+  };
+  return below(parts.fine, meta.pairs(), meta.fine_rows) && below(parts.coarse, meta.pairs(), meta.coarse_rows) &&
+         below(parts.fine_order, meta.fine_rows, meta.fine_rows) &&
+         below(parts.coarse_order, meta.coarse_rows, meta.coarse_rows) &&
+         ascend(parts.fine_tiles, PlanMeta::tiles(meta.fine_rows)) &&
+         ascend(parts.coarse_tiles, PlanMeta::tiles(meta.coarse_rows));
+}
+
 /// The kernels' view of a plan. `meta` must outlive it.
 inline kernels::ConvMap map_of(const PlanMeta& meta, const std::int32_t* array) {
   const PlanParts<const std::int32_t> parts(meta, array);

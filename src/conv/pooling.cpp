@@ -91,8 +91,9 @@ at::Tensor quantized(const at::Tensor& points, at::ArrayRef<double> voxel_size, 
   TORCH_CHECK_VALUE(points.dim() == 2 && points.is_floating_point(),
                     "[lacewing.quantize] points must be floats of shape (points, axes), not ",
                     dtype_text(points.scalar_type()), " of shape ", shape_text(points.sizes()));
-  TORCH_CHECK_VALUE(static_cast<std::int64_t>(voxel_size.size()) == points.size(1), "[lacewing.quantize] voxel_size has ",
-                    voxel_size.size(), " entries, but the points have ", points.size(1), " axes");
+  TORCH_CHECK_VALUE(static_cast<std::int64_t>(voxel_size.size()) == points.size(1),
+                    "[lacewing.quantize] voxel_size has ", voxel_size.size(), " entries, but the points have ",
+                    points.size(1), " axes");
   for (const double size : voxel_size) {
     TORCH_CHECK_VALUE(size > 0, "[lacewing.quantize] voxel_size must be positive, not ", size);
   }

@@ -63,8 +63,9 @@ ConvolutionPlan PlanCache::inverse(const at::Tensor& coordinates, const Convolut
       return plan.transposed();
     }
   }
-  TORCH_CHECK(false, "[lacewing.InverseConv] no layer with kernel_size ", shape_text(at::IntArrayRef(geometry[0])), ", stride ",
-              shape_text(at::IntArrayRef(geometry[1])), " and dilation ", shape_text(at::IntArrayRef(geometry[2])), " led to these voxels");
+  TORCH_CHECK(false, "[lacewing.InverseConv] no layer with kernel_size ", shape_text(at::IntArrayRef(geometry[0])),
+              ", stride ", shape_text(at::IntArrayRef(geometry[1])), " and dilation ",
+              shape_text(at::IntArrayRef(geometry[2])), " led to these voxels");
 }
 
 VoxelTensor::VoxelTensor(at::Tensor features, at::Tensor coordinates, std::optional<std::int64_t> batch_size,

@@ -167,8 +167,8 @@ class ConvolutionPlan:
             return
         if coordinates.shape != self.source.shape:
             raise ValueError(
-                f"[lacewing.convolution_plan] coordinates of shape {tuple(coordinates.shape)} are not the plan's source "
-                f"coordinates of shape {tuple(self.source.shape)}"
+                f"[lacewing.convolution_plan] coordinates of shape {tuple(coordinates.shape)} are not the plan's "
+                f"source coordinates of shape {tuple(self.source.shape)}"
             )
         row = int((coordinates != self.source).any(1).nonzero()[0])
         raise ValueError(

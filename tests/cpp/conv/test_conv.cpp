@@ -1,5 +1,8 @@
 // The C++ API of sparse convolution: values and gradients against dense convolution, plans, pooling, bad input.
+#include <sstream>
+
 #include <ATen/ATen.h>
+#include <torch/serialize.h>
 
 #include <gtest/gtest.h>
 
@@ -65,6 +68,27 @@ TEST(SparseConv, GoesDownAndBackUp) {
   EXPECT_TRUE(up.is_transposed());
   EXPECT_EQ(down.pair_count(), 60);
   EXPECT_EQ(down.taps(), 8);
+}
+
+TEST(ConvolutionPlan, IsSavedAndLoaded) {
+  const auto plan = ConvolutionPlan::build(cloud(60), {{2, 3, 1}, {2, 1, 1}, {}}, ConvolutionTargets::strided);
+  const auto back = plan.transposed().with_algorithm(ConvolutionAlgorithm::gather_gemm_scatter);
+  std::stringstream stream;
+  std::vector<at::Tensor> loaded;
+  const at::Tensor x = random({plan.target().size(0), 3});
+  const at::Tensor weight = random({6, 1, 3, 2});
+
+  torch::save(back.pack(), stream);
+  torch::load(loaded, stream);
+  const auto again = ConvolutionPlan::unpack(loaded);
+
+  EXPECT_EQ(again.meta(), back.meta());
+  EXPECT_EQ(again.kernel().size, back.kernel().size);
+  EXPECT_TRUE(at::equal(again.target(), plan.source()));
+  EXPECT_TRUE(at::equal(sparse_conv(x, weight, again), sparse_conv(x, weight, back)));
+  loaded[0][5] = 1000;
+  EXPECT_EQ(sentence_of([&] { ConvolutionPlan::unpack(loaded); }),
+            "[lacewing.convolution_plan] these tensors are not a packed plan");
 }
 
 TEST(SparseConv, AlgorithmsAgree) {
