@@ -1,67 +1,154 @@
-"""spconv's submanifold layer (pip package spconv), where it is installed."""
+"""spconv's submanifold layer (pip package spconv), where it is installed, in a process of its own.
+
+Its wheel brings an OpenMP runtime beside torch's: in one process the waiting threads of one slow down the other, and
+all contenders with it. Here it has the machine to itself while it runs, and sleeps while others do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+import multiprocessing
+import traceback
+from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.memory import peak_bytes
 from lacewing.conv import weight_to_user
 
 SIZE = (3, 3, 3)
 
 
-def find() -> Any | None:
-    """The module spconv.pytorch, or None."""
-    try:
+def installed() -> bool:
+    """Whether the package is there; importing it is left to its process."""
+    return importlib.util.find_spec("spconv") is not None
+
+
+class Spconv:
+    """A process that keeps voxels, their kernel map, a layer and its inputs, and runs what it is asked to."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other, torch.get_num_threads()), daemon=True)
+        self._process.start()
+
+    def _ask(self, *words: Any) -> Any:
+        self._pipe.send(words)
+        good, answer = self._pipe.recv()
+        if not good:
+            raise RuntimeError(f"spconv's process: {answer}")
+        return answer
+
+    def set_voxels(self, voxels: Tensor) -> None:
+        """(n, 4) int32; its map is built when a layer first runs."""
+        self._ask("set_voxels", voxels.numpy())
+
+    def set_layer(self, weight: Tensor, features: Tensor, upstream: Tensor | None) -> None:
+        """Weight (27, 1, Cin, Cout), the features, and the upstream gradient where there is a backward pass."""
+        arrays = [None if t is None else t.detach().numpy() for t in (weight, features, upstream)]
+        self._ask("set_layer", *arrays)
+
+    def run(self) -> None:
+        """The layer, forward and where an upstream gradient is set backward."""
+        self._ask("run")
+
+    def results(self, threads: int | None = None) -> tuple[Tensor, ...]:
+        """What a run gives: the value, and the gradients of features and weight laid out as ours."""
+        return tuple(torch.from_numpy(array) for array in self._ask("results", threads))
+
+    def peak(self) -> int:
+        """The peak memory of a run."""
+        return int(self._ask("peak"))
+
+    def build_map(self) -> None:
+        """The kernel map of a submanifold 3^3 layer."""
+        self._ask("build_map")
+
+    def pairs(self) -> tuple[Tensor, Tensor]:
+        """Source and target rows of that map."""
+        source, target = (torch.from_numpy(array) for array in self._ask("pairs"))
+        return source, target
+
+
+def _serve(pipe: Connection, threads: int) -> None:
+    torch.set_num_threads(threads)
+    worker = _Worker()
+    while True:
+        try:
+            name, *arguments = pipe.recv()
+        except EOFError:  # the other side is done
+            return
+        try:
+            pipe.send((True, getattr(worker, name)(*arguments)))
+        except Exception:
+            pipe.send((False, traceback.format_exc()))
+
+
+class _Worker:
+    """The other side: everything that touches spconv."""
+
+    def __init__(self) -> None:
         import spconv.pytorch as spconv
         from spconv.pytorch import ops
-    except (ImportError, OSError):
-        return None
-    if not torch.cuda.is_available():
-        # Its backward pass asks for a CUDA stream even on the CPU, where it does not use it.
-        ops.get_current_stream = lambda: 0
-    return spconv
 
+        if not torch.cuda.is_available():
+            # Its backward pass asks for a CUDA stream even on the CPU, where it does not use it.
+            ops.get_current_stream = lambda: 0
+        self.spconv, self.ops = spconv, ops
 
-class Cloud:
-    """Voxels as spconv takes them: not negative, with its kernel map built once."""
-
-    def __init__(self, spconv: Any, voxels: Tensor) -> None:
+    def set_voxels(self, array: Any) -> None:
+        voxels = torch.from_numpy(array)
         low = voxels.amin(0)
         low[0] = 0
-        self.spconv = spconv
         self.voxels = (voxels - low).contiguous()
         self.shape = [int(v) + 3 for v in self.voxels[:, 1:].amax(0)]
         self.batch = int(voxels[:, 0].max()) + 1
         self.maps: dict[str, Any] = {}
 
-    def tensor(self, features: Tensor) -> Any:
-        x = self.spconv.SparseConvTensor(features, self.voxels, self.shape, self.batch)
+    def set_layer(self, weight: Any, features: Any, upstream: Any) -> None:
+        internal = torch.from_numpy(weight)
+        self.layer = self.spconv.SubMConv3d(*internal.shape[2:], 3, bias=False, indice_key="map")
+        self.layer.weight = torch.nn.Parameter(weight_to_user(internal, SIZE).movedim(1, -1).contiguous())
+        self.features = torch.from_numpy(features).requires_grad_(upstream is not None)
+        self.upstream = None if upstream is None else torch.from_numpy(upstream)
+
+    def run(self) -> None:
+        self._run()
+
+    def _run(self) -> tuple[Tensor, ...]:
+        x = self.spconv.SparseConvTensor(self.features, self.voxels, self.shape, self.batch)
         x.indice_dict = self.maps
-        return x
+        with torch.set_grad_enabled(self.upstream is not None):
+            out = self.layer(x).features
+        if self.upstream is None:
+            return (out,)
+        return (out.detach(), *torch.autograd.grad(out, (self.features, self.layer.weight), self.upstream))
 
-    def build_map(self) -> Any:
-        """Its kernel map of a submanifold 3^3 layer."""
-        from spconv.pytorch import ops
+    def results(self, threads: int | None) -> list[Any]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads or before)
+        results = list(self._run())
+        torch.set_num_threads(before)
+        if self.upstream is not None:
+            results[2] = results[2].movedim(0, -1).flatten(0, 2)[:, None].contiguous()
+        return [result.numpy() for result in results]
 
+    def peak(self) -> int:
+        return peak_bytes(self._run, torch.device("cpu"))
+
+    def build_map(self) -> None:
+        self._build_map()
+
+    def _build_map(self) -> Any:
         algorithm = self.spconv.ConvAlgo.Native
         one, zero = [1] * 3, [0] * 3
-        return ops.get_indice_pairs(
+        return self.ops.get_indice_pairs(
             self.voxels, self.batch, self.shape, algorithm, [3] * 3, one, one, one, zero, True, False
         )
 
-    def layer(self, weight: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-        """features, weight (27, 1, Cin, Cout) -> result; the map is kept between calls."""
-        layer = self.spconv.SubMConv3d(*weight.shape[2:], 3, bias=False, indice_key="map")
-        own = weight_to_user(weight, SIZE).movedim(1, -1).contiguous()
-        layer.weight = torch.nn.Parameter(own)
-
-        def run(features: Tensor) -> Tensor:
-            result: Tensor = layer(self.tensor(features)).features
-            return result
-
-        run.parameter = layer.weight  # type: ignore[attr-defined]
-        return run  # type: ignore[return-value]
+    def pairs(self) -> list[Any]:
+        source, target = self._build_map()[1].flatten(1)  # (2, taps, voxels), -1 where there is none
+        return [rows[source >= 0].numpy() for rows in (source, target)]

@@ -11,7 +11,8 @@ from benchmarks.case import OURS, Case, Context, run_case
 from benchmarks.clouds import clouds
 from benchmarks.growth import Growth, measure_point
 from benchmarks.limits import Work
-from benchmarks.peers import native, spconv_layer
+from benchmarks.peers import native
+from benchmarks.peers.spconv_layer import Spconv, installed
 from benchmarks.registry import Outcome, workload
 from lacewing.conv import ConvolutionPlan
 
@@ -23,7 +24,7 @@ SPCONV = "spconv"
 def run(context: Context) -> Outcome:
     """Sorted and shuffled scans against a hash table and spconv; growth over surfaces of 10^4 to 10^7 voxels."""
     outcome = Outcome()
-    spconv = spconv_layer.find() if context.device.type == "cpu" else None
+    spconv = Spconv() if context.device.type == "cpu" and installed() else None
     if spconv is None:
         outcome.skipped.append(f"{SPCONV} (not installed, or not for this device)")
     if native.library() is None:
@@ -44,7 +45,7 @@ def run(context: Context) -> Outcome:
     outcome.notes += [
         "ours makes the whole plan: sort, pairs of all taps, tile tables for both directions",
         f"'{HASH}': table at a load of at most one half, probes on all threads, pair lists; no tile tables",
-        f"'{SPCONV}': get_indice_pairs (Native)",
+        f"'{SPCONV}': get_indice_pairs (Native) on the first round's order of the voxels",
     ]
     return outcome
 
@@ -58,7 +59,7 @@ def _work(voxels: int, pairs: int) -> Work:
     return Work(16 * voxels + 8 * pairs, 0)
 
 
-def _case(name: str, order: str, voxels: Tensor, spconv: Any | None) -> Case:
+def _case(name: str, order: str, voxels: Tensor, spconv: Spconv | None) -> Case:
     def make_inputs(seed: int) -> Tensor:
         if order == "sorted":
             return voxels.clone()
@@ -70,8 +71,9 @@ def _case(name: str, order: str, voxels: Tensor, spconv: Any | None) -> Case:
         contenders[HASH] = native.hash_kernel_map
         readers[HASH] = lambda pairs: [_key(*pairs)]
     if spconv is not None:
-        contenders[SPCONV] = lambda v: spconv_layer.Cloud(spconv, v).build_map()
-        readers[SPCONV] = lambda found: [_key(*_valid(found[1]))]
+        spconv.set_voxels(make_inputs(0))
+        contenders[SPCONV] = lambda _: spconv.build_map()
+        readers[SPCONV] = lambda _: [_key(*spconv.pairs())]
     return Case(
         name=name,
         mode=order,
@@ -87,12 +89,6 @@ def _case(name: str, order: str, voxels: Tensor, spconv: Any | None) -> Case:
 def _all_pairs(plan: ConvolutionPlan) -> tuple[Tensor, Tensor]:
     pairs = [plan.pairs(tap) for tap in range(plan.taps)]
     return torch.cat([p[0] for p in pairs]), torch.cat([p[1] for p in pairs])
-
-
-def _valid(padded: Tensor) -> tuple[Tensor, Tensor]:
-    """spconv's (2, taps, voxels) pairs, -1 where there is none."""
-    source, target = padded.flatten(1)
-    return source[source >= 0], target[source >= 0]
 
 
 def _key(source: Tensor, target: Tensor) -> Tensor:

@@ -58,6 +58,13 @@ class LACEWING_API ConvolutionPlan {
   /// Source and target rows of a tap, as views.
   std::tuple<at::Tensor, at::Tensor> pairs(std::int64_t tap) const;
 
+  /// All of the plan as tensors, for torch::save, and the other way; what is not such a plan is refused.
+  std::vector<at::Tensor> pack() const;
+  static ConvolutionPlan unpack(const std::vector<at::Tensor>& tensors);
+
+  /// Throws where features on these coordinates are not features on the plan's source voxels, row by row.
+  void check_source(const at::Tensor& coordinates) const;
+
   /// What the registered ops take.
   const at::Tensor& array() const { return array_; }
   const std::vector<std::int64_t>& meta() const { return meta_; }
@@ -86,13 +93,44 @@ LACEWING_API std::int64_t sparse_conv_workspace(const at::Tensor& features, cons
                                                 const ConvolutionPlan& plan);
 
 /// The largest value of the source voxels of each target, per channel, and its source row (-1 and 0 where there is
-/// none).
+/// none). The first of equals in the order of the taps wins, NaN above all. Differentiable to any order.
 LACEWING_API std::tuple<at::Tensor, at::Tensor> sparse_max_pool(const at::Tensor& features,
                                                                 const ConvolutionPlan& plan);
+
+enum class PoolMode : std::uint8_t { sum, avg, max };
+
+/// The sum, mean or maximum of the source voxels of each target, 0 where there is none. Differentiable to any order.
+LACEWING_API at::Tensor sparse_pool(const at::Tensor& features, const ConvolutionPlan& plan, PoolMode mode);
+
+/// Back along a pooling plan: each source voxel of the plan gets the mean of the targets that it went to.
+LACEWING_API at::Tensor sparse_unpool(const at::Tensor& features, const ConvolutionPlan& plan);
+
+/// Back along sparse_max_pool: each entry goes to the source row it came from; the others are 0.
+LACEWING_API at::Tensor sparse_max_unpool(const at::Tensor& features, const at::Tensor& rows,
+                                          const ConvolutionPlan& plan);
+
+/// (voxels, C) to (batch_size, C): the sum, mean or maximum over the voxels of each batch item; 0 for empty ones.
+LACEWING_API at::Tensor global_pool(const at::Tensor& features, const at::Tensor& batch, std::int64_t batch_size,
+                                    PoolMode mode = PoolMode::avg);
 
 /// (Cout, Cin/groups, *size) to (taps, groups, Cin/groups, Cout/groups); `transposed`: from (Cin, Cout/groups, *size).
 LACEWING_API at::Tensor conv_weight_from_user(const at::Tensor& weight, std::int64_t groups = 1,
                                               bool transposed = false);
+
+/// The other way: (taps, groups, Cin/groups, Cout/groups) to the user layout, as a view where there is one group.
+LACEWING_API at::Tensor conv_weight_to_user(const at::Tensor& weight, at::IntArrayRef kernel_size,
+                                            bool transposed = false);
+
+/// floor(point / voxel_size) with the batch index in front: (points, axes) floats to (points, 1 + axes) int32. `batch`
+/// is one index or one for each point. Throws for points that are not finite or whose voxel does not fit.
+LACEWING_API at::Tensor quantize(const at::Tensor& points, at::ArrayRef<double> voxel_size, const at::Tensor& batch);
+
+enum class VoxelReduction : std::uint8_t { sum, mean, first };
+
+/// Merges rows with equal coordinates: features and coordinates of the distinct voxels in sorted order, and the row
+/// that each given row went to. Differentiable for features.
+LACEWING_API std::tuple<at::Tensor, at::Tensor, at::Tensor> reduce_voxels(
+    const at::Tensor& features, const at::Tensor& coordinates, VoxelReduction reduction = VoxelReduction::mean);
 
 /// The distinct voxels in sorted order, the first row of each, and the row of the result that each given row went to.
 LACEWING_API std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_voxels(const at::Tensor& coordinates);

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from .conv import CONV_MUTANTS
 from .cuda import CUDA_MUTANTS
 from .gradients import GRADIENT_MUTANTS
 from .kernels import KERNEL_MUTANTS
 from .record import BACKENDS, RULES, Mutant
 from .structure import STRUCTURE_MUTANTS
 
-MUTANTS: tuple[Mutant, ...] = (*KERNEL_MUTANTS, *STRUCTURE_MUTANTS, *GRADIENT_MUTANTS, *CUDA_MUTANTS)
+MUTANTS: tuple[Mutant, ...] = (
+    *KERNEL_MUTANTS,
+    *STRUCTURE_MUTANTS,
+    *CONV_MUTANTS,
+    *GRADIENT_MUTANTS,
+    *CUDA_MUTANTS,
+)
 
 __all__ = ["BACKENDS", "MUTANTS", "RULES", "Mutant"]

@@ -34,7 +34,8 @@ class Runner:
     def _missing(self) -> dict[str, str]:
         """Backends that cannot run here, and why."""
         here = levels_here()
-        missing = {level: f"the processor has no {level}" for level in LEVELS if level not in here}
+        absent = [level for level in LEVELS if level not in here]
+        missing = {name: f"the processor has no {level}" for level in absent for name in (level, f"conv-{level}")}
         if not self.gpu:
             missing["cuda"] = "no CUDA device"
         elif not self.library.has_cuda():

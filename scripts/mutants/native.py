@@ -65,19 +65,34 @@ UNITS = {
     "cpu": Unit("kernels/cpu/product.cpp"),
     **{level: Unit("kernels/cpu/product_isa.cpp", level) for level in LEVELS},
     "structure": Unit("structure/plan_builder.cpp"),
+    "conv-map": Unit("conv/kernel_map.cpp"),
+    "conv-reference": Unit("kernels/reference/conv.cpp"),
+    **{f"conv-{level}": Unit("kernels/cpu/conv_isa.cpp", level) for level in LEVELS},
+    "conv-pool": Unit("kernels/cpu/pool.cpp"),
 }
 
 # What the tests of a suite also need, and no mutant changes.
-COMPANIONS = {"kernels": (), "structure": (Unit("structure/index_set.cpp"),)}
+COMPANIONS = {
+    "kernels": (),
+    "structure": (Unit("structure/index_set.cpp"),),
+    "conv": (Unit("conv/geometry.cpp"), Unit("conv/voxels.cpp"), Unit("kernels/cpu/conv.cpp")),
+}
+
+# The sources of a suite under tests/cpp/.
+TESTS = {
+    "kernels": ("kernels/*.cpp",),
+    "structure": ("structure/*.cpp",),
+    "conv": ("conv/*_kernels.cpp", "kernels/chosen_isa.cpp"),
+}
 
 
 def suite_of(backend: str) -> str:
     """The folder of tests/cpp that tests a backend."""
-    return "structure" if backend == "structure" else "kernels"
+    return "conv" if backend.startswith("conv-") else "structure" if backend == "structure" else "kernels"
 
 
 class NativeBuild:
-    """The executables test_kernels and test_structure.
+    """The executables test_kernels, test_structure and test_conv.
 
     The tests and one object for each backend are compiled once. A mutant replaces the object of one backend alone:
     -fno-weak keeps inline functions apart, which the linker would otherwise merge with those of unchanged objects.
@@ -85,7 +100,7 @@ class NativeBuild:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.backends = [name for name in UNITS if name not in LEVELS or name == "baseline" or is_x86()]
+        self.backends = [name for name, unit in UNITS.items() if unit.level in (None, "baseline") or is_x86()]
         launcher = shutil.which("ccache")
         self.compiler = [*([launcher] if launcher else []), os.environ.get("CXX", "g++")]
 
@@ -118,7 +133,8 @@ class NativeBuild:
         return self._test(suite_of(backend), {unit.object: folder / unit.object})
 
     def _tests(self, suite: str) -> list[Path]:
-        return sorted((self.tree.root / "tests" / "cpp" / suite).glob("*.cpp"))
+        folder = self.tree.root / "tests" / "cpp"
+        return sorted(path for pattern in TESTS[suite] for path in folder.glob(pattern))
 
     def _compile(self, unit: Unit, to: Path, optimise: str) -> None:
         flags: tuple[str, ...] = ("-fno-weak",)

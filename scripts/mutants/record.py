@@ -8,7 +8,14 @@ from pathlib import Path
 LEVELS = ("baseline", "avx2", "avx512")
 """Instruction sets that the CPU kernels are compiled for."""
 
-BACKENDS = ("reference", "cpu", *LEVELS, "structure", "gradient", "cuda")
+CONV_LEVELS = tuple(f"conv-{level}" for level in LEVELS)
+"""The convolution kernels of each instruction set."""
+
+BACKENDS = (
+    *("reference", "cpu", *LEVELS, "structure"),
+    *("conv-map", "conv-reference", *CONV_LEVELS, "conv-pool"),
+    *("gradient", "cuda"),
+)
 """What a mutant can break. `cpu` is the part of the CPU kernels that all instruction sets share."""
 
 PRODUCTS = ("mul", "outer", "inner", "vecmat", "vecsca", "scavec", "mat_t_vec")

@@ -49,16 +49,23 @@ GemmConv gemm_of(const ConvShape& shape, const at::Tensor& plan, bool transposed
           transposed};
 }
 
-ConvArgs conv_args(const ConvShape& shape, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& plan,
-                   bool transposed) {
-  ConvArgs args;
-  args.type = scalar_type("sparse_conv", "features", x.scalar_type());
+/// What the arguments of both kernels share.
+template <typename Args>
+Args shared_args(const char* op, const ConvShape& shape, const at::Tensor& x, const at::Tensor& plan) {
+  Args args;
+  args.type = scalar_type(op, "features", x.scalar_type());
   args.map = map_of(shape.plan, plan.const_data_ptr<std::int32_t>());
   args.groups = shape.groups.expect_int();
   args.in = shape.in.expect_int();
   args.out = shape.out.expect_int();
   args.x = x.const_data_ptr();
   args.x_stride = x.stride(0);
+  return args;
+}
+
+ConvArgs conv_args(const ConvShape& shape, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& plan,
+                   bool transposed) {
+  auto args = shared_args<ConvArgs>("sparse_conv", shape, x, plan);
   args.weight = weight.const_data_ptr();
   args.transposed = transposed;
   return args;
@@ -66,14 +73,7 @@ ConvArgs conv_args(const ConvShape& shape, const at::Tensor& x, const at::Tensor
 
 ConvWeightGradArgs weight_grad_args(const ConvShape& shape, const at::Tensor& x, const at::Tensor& grad,
                                     const at::Tensor& plan) {
-  ConvWeightGradArgs args;
-  args.type = scalar_type("sparse_conv_weight_grad", "features", x.scalar_type());
-  args.map = map_of(shape.plan, plan.const_data_ptr<std::int32_t>());
-  args.groups = shape.groups.expect_int();
-  args.in = shape.in.expect_int();
-  args.out = shape.out.expect_int();
-  args.x = x.const_data_ptr();
-  args.x_stride = x.stride(0);
+  auto args = shared_args<ConvWeightGradArgs>("sparse_conv_weight_grad", shape, x, plan);
   args.grad = grad.const_data_ptr();
   args.grad_stride = grad.stride(0);
   return args;

@@ -1,11 +1,13 @@
 // The C++ API over the registered ops.
+#include <ATen/Functions.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/empty.h>
 
 #include <lacewing/conv.h>
+#include <lacewing/dispatch/torch.h>
 
 #include "conv/calls.h"
 #include "conv/plan.h"
+#include "conv/voxels.h"
 
 namespace lacewing {
 namespace {
@@ -14,6 +16,17 @@ using conv::PlanMeta;
 
 std::vector<std::int64_t> or_ones(const std::vector<std::int64_t>& values, std::size_t axes) {
   return values.empty() ? std::vector<std::int64_t>(axes, 1) : values;
+}
+
+std::string_view name(PoolMode mode) {
+  constexpr std::string_view kNames[] = {"sum", "avg", "max"};
+  return kNames[static_cast<int>(mode)];
+}
+
+/// Calls a registered op by its name.
+template <typename Signature, typename... Args>
+auto call(const char* op, Args&&... args) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(op, "").typed<Signature>().call(std::forward<Args>(args)...);
 }
 
 }  // namespace
@@ -72,6 +85,46 @@ ConvolutionPlan ConvolutionPlan::to(at::Device device) const {
   return plan;
 }
 
+std::vector<at::Tensor> ConvolutionPlan::pack() const {
+  const auto integers = [](at::ArrayRef<std::int64_t> values) { return at::tensor(values, at::kLong); };
+  return {array_,
+          source_,
+          target_,
+          integers(meta_),
+          integers(kernel_.size),
+          integers(kernel_.stride),
+          integers(kernel_.dilation)};
+}
+
+ConvolutionPlan ConvolutionPlan::unpack(const std::vector<at::Tensor>& tensors) {
+  constexpr const char* kRefusal = "[lacewing.convolution_plan] these tensors are not a packed plan";
+  TORCH_CHECK(tensors.size() == 7, kRefusal);
+  const auto integers = [&](std::size_t at) {
+    const at::Tensor host = tensors[at].cpu().contiguous();
+    TORCH_CHECK(host.scalar_type() == at::kLong && host.dim() == 1, kRefusal);
+    return std::vector<std::int64_t>(host.const_data_ptr<std::int64_t>(),
+                                     host.const_data_ptr<std::int64_t>() + host.numel());
+  };
+  ConvolutionPlan plan;
+  plan.array_ = tensors[0];
+  plan.source_ = tensors[1];
+  plan.target_ = tensors[2];
+  plan.meta_ = integers(3);
+  plan.kernel_ = {integers(4), integers(5), integers(6)};
+  TORCH_CHECK(PlanMeta::valid(plan.meta_), kRefusal);
+  const PlanMeta meta = PlanMeta::from(plan.meta_);
+  const at::Tensor host = plan.array_.cpu().contiguous();
+  TORCH_CHECK(host.scalar_type() == at::kInt && host.dim() == 1 && host.numel() == meta.length() &&
+                  conv::in_range(meta, host.const_data_ptr<std::int32_t>()),
+              kRefusal);
+  const auto fits = [&](const at::Tensor& voxels, std::int64_t rows) {
+    return voxels.scalar_type() == at::kInt && voxels.dim() == 2 && voxels.size(0) == rows &&
+           voxels.size(1) == static_cast<std::int64_t>(plan.kernel_.size.size()) + 1;
+  };
+  TORCH_CHECK(fits(plan.source_, meta.source_rows()) && fits(plan.target_, meta.target_rows()), kRefusal);
+  return plan;
+}
+
 bool ConvolutionPlan::is_transposed() const { return PlanMeta::from(meta_).has(PlanMeta::reversed); }
 
 std::int64_t ConvolutionPlan::taps() const { return PlanMeta::from(meta_).taps; }
@@ -87,21 +140,53 @@ std::tuple<at::Tensor, at::Tensor> ConvolutionPlan::pairs(std::int64_t tap) cons
   return meta.has(PlanMeta::reversed) ? std::tuple(coarse, fine) : std::tuple(fine, coarse);
 }
 
+void ConvolutionPlan::check_source(const at::Tensor& coordinates) const {
+  if (coordinates.is_same(source_) || (coordinates.sizes() == source_.sizes() && at::equal(coordinates, source_))) {
+    return;
+  }
+  TORCH_CHECK(coordinates.sizes() == source_.sizes(), "[lacewing.convolution_plan] coordinates of shape ",
+              shape_text(coordinates.sizes()), " are not the plan's source coordinates of shape ",
+              shape_text(source_.sizes()));
+  const std::int64_t row = coordinates.ne(source_).any(1).nonzero().select(0, 0).item<std::int64_t>();
+  const auto text = [&](const at::Tensor& voxels) {
+    const at::Tensor host = voxels.select(0, row).cpu().contiguous();
+    return conv::row_text({host.const_data_ptr<std::int32_t>(), 1, static_cast<int>(host.size(0)) - 1}, 0);
+  };
+  TORCH_CHECK(false, "[lacewing.convolution_plan] the plan belongs to other coordinates: coordinates[", row,
+              "] = ", text(coordinates), ", but its source has ", text(source_), " there");
+}
+
 at::Tensor sparse_conv(const at::Tensor& features, const at::Tensor& weight, const ConvolutionPlan& plan,
                        const std::optional<at::Tensor>& bias) {
   return conv::conv_op().call(features, weight, bias, plan.array(), plan.meta(), false);
 }
 
 std::int64_t sparse_conv_workspace(const at::Tensor& features, const at::Tensor& weight, const ConvolutionPlan& plan) {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("lacewing::sparse_conv_workspace", "")
-          .typed<std::int64_t(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::IntArrayRef, bool)>();
-  return op.call(features, weight, plan.array(), plan.meta(), false);
+  return call<std::int64_t(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::IntArrayRef, bool)>(
+      "lacewing::sparse_conv_workspace", features, weight, plan.array(), plan.meta(), false);
 }
 
 std::tuple<at::Tensor, at::Tensor> sparse_max_pool(const at::Tensor& features, const ConvolutionPlan& plan) {
   return conv::max_pool_op().call(features, plan.array(), plan.meta());
+}
+
+at::Tensor sparse_pool(const at::Tensor& features, const ConvolutionPlan& plan, PoolMode mode) {
+  return call<at::Tensor(const at::Tensor&, const at::Tensor&, at::IntArrayRef, std::string_view)>(
+      "lacewing::sparse_pool", features, plan.array(), plan.meta(), name(mode));
+}
+
+at::Tensor sparse_unpool(const at::Tensor& features, const ConvolutionPlan& plan) {
+  return sparse_pool(features, plan.transposed(), PoolMode::avg);
+}
+
+at::Tensor sparse_max_unpool(const at::Tensor& features, const at::Tensor& rows, const ConvolutionPlan& plan) {
+  return call<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::IntArrayRef)>(
+      "lacewing::sparse_max_pool_grad", features, rows, plan.array(), plan.meta());
+}
+
+at::Tensor global_pool(const at::Tensor& features, const at::Tensor& batch, std::int64_t batch_size, PoolMode mode) {
+  return call<at::Tensor(const at::Tensor&, const at::Tensor&, std::int64_t, std::string_view)>(
+      "lacewing::global_pool", features, batch, batch_size, name(mode));
 }
 
 at::Tensor conv_weight_from_user(const at::Tensor& weight, std::int64_t groups, bool transposed) {
@@ -111,11 +196,33 @@ at::Tensor conv_weight_from_user(const at::Tensor& weight, std::int64_t groups, 
   return (transposed ? split.permute({3, 0, 1, 2}) : split.permute({3, 0, 2, 1})).contiguous();
 }
 
+at::Tensor conv_weight_to_user(const at::Tensor& weight, at::IntArrayRef kernel_size, bool transposed) {
+  TORCH_CHECK(weight.dim() == 4, "[lacewing.sparse_conv] weight must be (taps, groups, in/groups, out/groups)");
+  const auto axes = static_cast<std::int64_t>(kernel_size.size());
+  std::vector<std::int64_t> shape = kernel_size.vec();
+  shape.insert(shape.end(), {weight.size(1), weight.size(2), weight.size(3)});
+  std::vector<std::int64_t> order{axes, transposed ? axes + 1 : axes + 2, transposed ? axes + 2 : axes + 1};
+  for (std::int64_t a = 0; a < axes; ++a) {
+    order.push_back(a);
+  }
+  return weight.view(shape).permute(order).flatten(0, 1);
+}
+
+at::Tensor quantize(const at::Tensor& points, at::ArrayRef<double> voxel_size, const at::Tensor& batch) {
+  return call<at::Tensor(const at::Tensor&, at::ArrayRef<double>, const at::Tensor&)>("lacewing::quantize", points,
+                                                                                      voxel_size, batch);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> reduce_voxels(const at::Tensor& features, const at::Tensor& coordinates,
+                                                             VoxelReduction reduction) {
+  constexpr std::string_view kNames[] = {"sum", "mean", "first"};
+  return call<std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&, std::string_view)>(
+      "lacewing::reduce_voxels", features, coordinates, kNames[static_cast<int>(reduction)]);
+}
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_voxels(const at::Tensor& coordinates) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("lacewing::unique_voxels", "")
-                             .typed<std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&)>();
-  return op.call(coordinates);
+  return call<std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&)>("lacewing::unique_voxels",
+                                                                                 coordinates);
 }
 
 }  // namespace lacewing

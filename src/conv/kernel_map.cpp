@@ -124,15 +124,6 @@ Box query_box(const Coordinates& fine, const Coordinates& coarse, const Geometry
   return box;
 }
 
-std::int64_t hash_of(const Coordinates& coordinates, std::uint64_t hash) {
-  const std::int64_t size = coordinates.rows * (coordinates.axes + 1);
-  for (std::int64_t i = 0; i < size; ++i) {
-    hash = (hash ^ static_cast<std::uint32_t>(coordinates.data[i])) * 0x9e3779b97f4a7c15ULL;
-    hash ^= hash >> 29;
-  }
-  return static_cast<std::int64_t>(hash);
-}
-
 }  // namespace
 
 PlanMeta build_map(const Coordinates& fine, const Coordinates& coarse, const Geometry& geometry, bool same,
@@ -168,8 +159,6 @@ PlanMeta build_map(const Coordinates& fine, const Coordinates& coarse, const Geo
   meta.taps = geometry.taps();
   meta.flags = (fine_keys.rows ? PlanMeta::has_fine_order : 0) | (coarse_keys.rows ? PlanMeta::has_coarse_order : 0);
   meta.identity_tap = mirrored ? meta.taps / 2 : -1;
-  meta.hash = hash_of(fine, 1);
-  meta.hash ^= same ? meta.hash >> 1 : hash_of(coarse, 2);
   const std::int64_t width = columns.front().width;
   /// Where the pairs of a tap are, and whether the roles are exchanged there.
   const auto found = [&](std::int64_t tap) {

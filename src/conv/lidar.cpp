@@ -36,35 +36,53 @@ struct Box {
   LidarClass kind;
 };
 
+/// The share of a kind among the objects.
+struct Kind {
+  LidarClass what;
+  double share;
+};
+constexpr Kind kKinds[] = {
+    {LidarClass::vehicle, 0.45}, {LidarClass::pole, 0.25}, {LidarClass::facade, 0.2}, {LidarClass::vegetation, 0.1}};
+
+void shape(Box& box, Random& random) {
+  const double size[3] = {random.uniform(), random.uniform(), random.uniform()};
+  const auto set = [&](double half_x, double half_y, double height) {
+    box.half_x = half_x;
+    box.half_y = half_y;
+    box.height = height;
+  };
+  switch (box.kind) {
+    case LidarClass::vehicle: return set(2.2, 0.9, 1.5);
+    case LidarClass::pole: return set(0.12, 0.12, 5.0);
+    case LidarClass::facade: return set(6.0 + 8.0 * size[0], 3.0 + 4.0 * size[1], 6.0 + 6.0 * size[2]);
+    default: return set(0.8 + 1.5 * size[0], 0.8 + 1.5 * size[1], 1.0 + 4.0 * size[2]);
+  }
+}
+
+/// Objects of each kind, spread evenly over distances and directions: what a scan sees of a kind varies with the seed,
+/// but not so much that a street is all facade or has none.
 std::vector<Box> scene(const LidarOptions& options, Random& random) {
+  constexpr double kGolden = 0.6180339887498949;
   std::vector<Box> boxes;
-  for (std::int64_t i = 0; i < options.objects; ++i) {
-    const double distance = 4.0 + std::pow(random.uniform(), 0.7) * options.range * 0.8;
-    const double around = 2.0 * std::numbers::pi * random.uniform();
-    const double kind = random.uniform();
-    const double turn = 0.3 * random.uniform() + (random.uniform() < 0.5 ? 0.0 : std::numbers::pi / 2.0);
-    const double size[3] = {random.uniform(), random.uniform(), random.uniform()};
-    Box box{distance * std::cos(around), distance * std::sin(around), 0, 0, 0, std::cos(turn), std::sin(turn), {}};
-    const auto shape = [&](double half_x, double half_y, double height, LidarClass what) {
-      box.half_x = half_x;
-      box.half_y = half_y;
-      box.height = height;
-      box.kind = what;
-    };
-    if (kind < 0.35) {
-      shape(2.2, 0.9, 1.5, LidarClass::vehicle);
-    } else if (kind < 0.55) {
-      shape(0.12, 0.12, 5.0, LidarClass::pole);
-    } else if (kind < 0.75) {
-      shape(6.0 + 8.0 * size[0], 3.0 + 4.0 * size[1], 6.0 + 6.0 * size[2], LidarClass::facade);
-      if (std::abs(box.y) < 9.0) {
+  for (const Kind& kind : kKinds) {
+    const auto count = static_cast<std::int64_t>(std::llround(kind.share * static_cast<double>(options.objects)));
+    const double phase = random.uniform();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double rank = (static_cast<double>(i) + random.uniform()) / static_cast<double>(count);
+      const double distance = 4.0 + std::pow(rank, 0.8) * options.range * 0.8;
+      const double around = 2.0 * std::numbers::pi * (phase + kGolden * static_cast<double>(i));
+      const double turn = 0.3 * random.uniform() + (random.uniform() < 0.5 ? 0.0 : std::numbers::pi / 2.0);
+      Box box{
+          distance * std::cos(around), distance * std::sin(around), 0, 0, 0, std::cos(turn), std::sin(turn), kind.what};
+      shape(box, random);
+      if (box.kind == LidarClass::facade && std::abs(box.y) < 9.0) {
         box.y = box.y < 0.0 ? -12.0 : 12.0;
       }
-    } else {
-      shape(0.8 + 1.5 * size[0], 0.8 + 1.5 * size[1], 1.0 + 4.0 * size[2], LidarClass::vegetation);
-    }
-    if (std::hypot(box.x, box.y) >= box.half_x + 3.0) {
-      boxes.push_back(box);
+      // Something large beside the sensor would fill half of the scan.
+      const bool large = box.kind == LidarClass::facade || box.kind == LidarClass::vegetation;
+      if (std::hypot(box.x, box.y) >= box.half_x + (large ? 6.5 : 3.0)) {
+        boxes.push_back(box);
+      }
     }
   }
   return boxes;

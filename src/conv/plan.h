@@ -26,7 +26,7 @@ struct PlanMeta {
   static constexpr std::int64_t reversed = 1;
   static constexpr std::int64_t has_fine_order = 2;
   static constexpr std::int64_t has_coarse_order = 4;
-  static constexpr std::size_t header = 8;
+  static constexpr std::size_t header = 7;
 
   std::int64_t fine_rows = 0;
   std::int64_t coarse_rows = 0;
@@ -35,17 +35,16 @@ struct PlanMeta {
   std::int64_t identity_tap = -1;
   std::int64_t longest_tap = 0;  ///< pairs of the tap with the most, the identity tap left out
   std::int64_t algorithm = 0;
-  std::int64_t hash = 0;  ///< of both sets of coordinates in their order
   std::vector<std::int64_t> tap_offsets{0};
 
   std::vector<std::int64_t> to_vector() const {
-    std::vector<std::int64_t> values{fine_rows, coarse_rows, taps, flags, identity_tap, longest_tap, algorithm, hash};
+    std::vector<std::int64_t> values{fine_rows, coarse_rows, taps, flags, identity_tap, longest_tap, algorithm};
     values.insert(values.end(), tap_offsets.begin(), tap_offsets.end());
     return values;
   }
   /// `values` must have passed valid().
   static PlanMeta from(std::span<const std::int64_t> v) {
-    return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], {v.begin() + header, v.end()}};
+    return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], {v.begin() + header, v.end()}};
   }
   /// Whether these integers can be a description.
   static bool valid(std::span<const std::int64_t> v) {
@@ -94,6 +93,30 @@ struct PlanParts {
     coarse_tiles = take(true, meta.taps * (PlanMeta::tiles(meta.coarse_rows) + 1));
   }
 };
+
+/// Whether every row and tile of a plan's array, in host memory, is in range.
+inline bool in_range(const PlanMeta& meta, const std::int32_t* array) {
+  const PlanParts<const std::int32_t> parts(meta, array);
+  const auto below = [](const std::int32_t* values, std::int64_t count, std::int64_t limit) {
+    return values == nullptr ||
+           std::all_of(values, values + count, [&](std::int32_t value) { return value >= 0 && value < limit; });
+  };
+  const auto ascend = [&](const std::int32_t* table, std::int64_t tiles) {
+    for (std::int64_t tap = 0; tap < meta.taps; ++tap, table += tiles + 1) {
+      const auto at = static_cast<std::size_t>(tap);
+      const std::int64_t pairs = meta.tap_offsets[at + 1] - meta.tap_offsets[at];
+      if (table[0] != 0 || table[tiles] != pairs || !std::is_sorted(table, table + tiles + 1)) {
+        return false;
+      }
+    }
+    return true;
+  };
+  return below(parts.fine, meta.pairs(), meta.fine_rows) && below(parts.coarse, meta.pairs(), meta.coarse_rows) &&
+         below(parts.fine_order, meta.fine_rows, meta.fine_rows) &&
+         below(parts.coarse_order, meta.coarse_rows, meta.coarse_rows) &&
+         ascend(parts.fine_tiles, PlanMeta::tiles(meta.fine_rows)) &&
+         ascend(parts.coarse_tiles, PlanMeta::tiles(meta.coarse_rows));
+}
 
 /// The kernels' view of a plan. `meta` must outlive it.
 inline kernels::ConvMap map_of(const PlanMeta& meta, const std::int32_t* array) {

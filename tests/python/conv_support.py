@@ -80,11 +80,27 @@ def oracle(features: Tensor, weight: Tensor, plan: ConvolutionPlan, bias: Tensor
     return out if bias is None else out + bias
 
 
-def dense(features: Tensor, user_weight: Tensor, plan: ConvolutionPlan, groups: int = 1) -> Tensor:
-    """The same by torch's dense convolution (1 to 3 axes) on a grid that holds both sides and the kernel's reach."""
-    k = Kernel(plan.kernel_size, plan.stride, plan.dilation)
+def dense_conv(grid: Tensor, weight: Tensor, k: Kernel, groups: int) -> Tensor:
+    """torch's dense convolution in 1 to 3 dimensions; in 4 the sum of 3-D ones over the taps of the first axis."""
     axes = len(k.size)
-    conv = getattr(torch.nn.functional, f"conv{axes}d")
+    if axes < 4:
+        conv = getattr(torch.nn.functional, f"conv{axes}d")
+        return conv(grid, weight, stride=k.stride, dilation=k.dilation, groups=groups)
+    steps = (grid.shape[2] - k.dilation[0] * (k.size[0] - 1) - 1) // k.stride[0] + 1
+    total = None
+    for tap in range(k.size[0]):
+        first = tap * k.dilation[0]
+        slices = grid[:, :, first : first + k.stride[0] * (steps - 1) + 1 : k.stride[0]]
+        folded = slices.movedim(2, 1).flatten(0, 1)
+        out = torch.nn.functional.conv3d(folded, weight[:, :, tap], None, k.stride[1:], 0, k.dilation[1:], groups)
+        out = out.unflatten(0, (-1, steps)).movedim(1, 2)
+        total = out if total is None else total + out
+    return total
+
+
+def dense(features: Tensor, user_weight: Tensor, plan: ConvolutionPlan, groups: int = 1) -> Tensor:
+    """The same by torch's dense convolution on a grid that holds both sides and the kernel's reach."""
+    k = Kernel(plan.kernel_size, plan.stride, plan.dilation)
     fine, coarse = plan.source, plan.target
     stride = torch.tensor(k.stride)
     reach = torch.tensor([d * (size - 1) for size, d in zip(k.size, k.dilation, strict=True)])
@@ -100,6 +116,6 @@ def dense(features: Tensor, user_weight: Tensor, plan: ConvolutionPlan, groups: 
         before = d * ((extent - 1) // 2)
         padding += [before, d * (extent - 1) - before]
     padded = torch.nn.functional.pad(grid, padding)
-    out = conv(padded, user_weight, stride=k.stride, dilation=k.dilation, groups=groups)
+    out = dense_conv(padded, user_weight, k, groups)
     at = (coarse.long()[:, 1:] - torch.div(low, stride, rounding_mode="floor").to(coarse.device)).unbind(1)
     return out.movedim(1, -1)[(coarse[:, 0].long(), *at)]

@@ -12,8 +12,8 @@ import torch
 from torch.func import grad, jacfwd, jacrev, vmap
 
 from conv_support import cloud, random
-from lacewing.conv import ConvolutionPlan, sparse_conv, sparse_conv_workspace
-from test_product_memory import peak_beyond
+from lacewing.conv import ConvolutionPlan, SubmanifoldConv, VoxelTensor, sparse_conv, sparse_conv_workspace
+from test_product_memory import VIEWS, executed, peak_beyond
 
 OPS = torch.ops.lacewing
 
@@ -165,3 +165,54 @@ def test_allocates_the_output_and_the_workspace(algorithm: str, dtype: torch.dty
     peak = peak_beyond(lambda: sparse_conv(x, weight, plan))
 
     assert peak == 2000 * 48 * x.element_size() + sparse_conv_workspace(x, weight, plan)
+
+
+@pytest.mark.parametrize("algorithm", ["automatic", "gather_gemm_scatter"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("cin", "cout", "groups"), [(32, 48, 1), (160, 8, 1), (1, 1, 32)])
+def test_gradients_allocate_their_results_and_their_workspaces(
+    cin: int, cout: int, groups: int, dtype: torch.dtype, algorithm: str
+) -> None:
+    plan = ConvolutionPlan.build(cloud(600, 3, extent=6), 3).with_algorithm(algorithm)
+    x, g = random(600, groups * cin, dtype=dtype), random(600, groups * cout, dtype=dtype)
+    weight = random(27, groups, cin, cout, dtype=dtype)
+    for_input = (weight, None, plan._array, plan.transposed()._meta, True)
+    for_weight = (plan._array, plan._meta, groups)
+    OPS.sparse_conv(g, *for_input), OPS.sparse_conv_weight_grad(x, g, *for_weight)
+
+    input_peak = peak_beyond(lambda: OPS.sparse_conv(g, *for_input))
+    weight_peak = peak_beyond(lambda: OPS.sparse_conv_weight_grad(x, g, *for_weight))
+
+    assert input_peak == x.nbytes + OPS.sparse_conv_workspace(g, weight, *for_input[2:])
+    assert weight_peak == weight.nbytes + OPS.sparse_conv_weight_grad_workspace(x, g, *for_weight)
+
+
+def test_layers_run_nothing_but_the_convolution(device: str) -> None:
+    """Forward and backward: no permutation, copy or cast of the weight."""
+    coordinates = cloud(100, 3, device=device)
+    x = VoxelTensor(random(100, 8, dtype=torch.float32, device=device).requires_grad_(), coordinates)
+    layer = SubmanifoldConv(8, 16, bias=False, device=device)
+    plan = x.cache.plan(coordinates, layer.geometry, "same").with_algorithm("tiles" if device == "cpu" else "automatic")
+    upstream = torch.ones(100, 16, device=device)
+    step = lambda: torch.autograd.grad(layer(x, plan=plan).features, (x.features, layer.weight), upstream)
+    step()
+
+    names = set(executed(step)) - VIEWS
+
+    ours = {name for name in names if name.startswith("lacewing::")}
+    assert ours == {"lacewing::sparse_conv", "lacewing::sparse_conv_weight_grad"}
+    if device == "cpu":
+        assert names == ours
+
+
+def test_executing_reads_nothing_back(device: str) -> None:
+    if device == "cpu":
+        pytest.skip("nothing to read back from")
+    plan, x, weight, bias = make(device, groups=2)
+    run = lambda: torch.autograd.grad(sparse_conv(x, weight, plan, bias).sum(), (x, weight, bias))
+    run()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

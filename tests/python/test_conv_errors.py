@@ -104,6 +104,22 @@ def test_a_plan_of_other_integers_is_refused() -> None:
         PLAN.with_algorithm("fast")
 
 
+def test_a_plan_of_other_coordinates_is_refused(device: str) -> None:
+    coordinates = cloud(10, 2, device=device)
+    moved = coordinates.clone()
+    moved[3, 1] += 50
+    plan = ConvolutionPlan.build(coordinates, 3)
+    x, weight = random(10, 2, device=device), random(9, 1, 2, 3, device=device)
+    there, here = (tuple(c[3].tolist()) for c in (moved, coordinates))
+
+    assert torch.equal(sparse_conv(x, weight, plan, coordinates=coordinates.clone()), sparse_conv(x, weight, plan))
+    with pytest.raises(ValueError, match="the plan belongs to other coordinates") as refused:
+        sparse_conv(x, weight, plan, coordinates=moved)
+    assert f"coordinates[3] = {there}, but its source has {here} there" in str(refused.value)
+    with pytest.raises(ValueError, match=r"coordinates of shape \(9, 3\) are not the plan's source .* \(10, 3\)"):
+        sparse_conv(x, weight, plan, coordinates=coordinates[:9])
+
+
 def test_quantization() -> None:
     points = torch.tensor([[0.05, -0.01], [0.09, -0.05], [0.11, 0.0]])
 
@@ -118,15 +134,26 @@ def test_quantization() -> None:
 @pytest.mark.parametrize(
     ("points", "size", "sentence"),
     [
-        (torch.tensor([[float("nan")]]), 1.0, r"points\[0\] = \[nan\] does not fit an int32 voxel"),
-        (torch.tensor([[0.0], [1e10]]), 1.0, r"points\[1\] = \[10000000000.0\] does not fit"),
-        (torch.tensor([[1.0]]), 0.0, r"voxel_size must be positive, not 0.0"),
+        (torch.tensor([[float("nan")]]), 1.0, r"points\[0\] = \(nan\) does not fit an int32 voxel"),
+        (torch.tensor([[0.0], [1e10]]), 1.0, r"points\[1\] = \(1e\+10\) does not fit"),
+        (torch.tensor([[1.0]]), 0.0, r"voxel_size must be positive, not 0"),
         (torch.tensor([[1]]), 1.0, r"points must be floats of shape \(points, axes\)"),
     ],
 )
 def test_quantization_refuses(points, size, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         quantize(points, size)
+
+
+def test_quantization_refuses_bad_batches() -> None:
+    points = torch.zeros(3, 2)
+
+    with pytest.raises(ValueError, match=r"3 points have batch indices of shape \(2,\)"):
+        quantize(points, 0.1, torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="batch must have dtype int32 or int64, not float32"):
+        quantize(points, 0.1, torch.zeros(3))
+    with pytest.raises(ValueError, match="voxel_size has 3 entries, but the points have 2 axes"):
+        quantize(points, [0.1, 0.1, 0.1])
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "first"])

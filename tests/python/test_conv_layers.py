@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -22,7 +25,6 @@ from lacewing.conv import (
     convert_state_dict,
     convert_weight,
     sparse_conv,
-    weight_to_user,
 )
 
 
@@ -152,31 +154,78 @@ def test_bad_input(device: str) -> None:
 STYLES = ["spconv", "spconv1", "minkowski", "torchsparse"]
 
 
-def foreign(internal, size: tuple[int, ...], style: str):
-    """The weight as the other library stores it, entry by entry from its documented layout."""
-    taps, _, cin, cout = internal.shape
-    user = weight_to_user(internal, size)
+def foreign_steps(style: str, size: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The step from the output voxel to the input voxel of each tap, as the other library's code orders them.
+
+    MinkowskiEngine (kernel_region.hpp): the tap's number modulo the size of the first axis is that axis' step, and so
+    on; steps are centred for odd sizes and begin at 0 for even ones. torchsparse (get_kernel_offsets): the first axis
+    runs fastest where the number of taps is odd, else the last. spconv: row-major.
+    """
+    lows = [-(k // 2) if k % 2 else 0 for k in size]
+    if style == "minkowski" or (style == "torchsparse" and math.prod(size) % 2):
+        reversed_steps = itertools.product(*(range(k) for k in reversed(size)))
+        steps = [tuple(reversed(step)) for step in reversed_steps]
+    else:
+        steps = list(itertools.product(*(range(k) for k in size)))
+    return [tuple(s + low for s, low in zip(step, lows, strict=True)) for step in steps]
+
+
+def foreign(matrices, size: tuple[int, ...], style: str):
+    """(taps, Cin, Cout) in the other library's order of taps, as it stores them."""
+    cin, cout = matrices.shape[1:]
     if style == "spconv":
-        return user.movedim(1, -1).clone()
-    if style == "spconv1":
-        return user.permute(*range(2, user.dim()), 1, 0).clone()
-    out = internal.new_empty(taps, cin, cout)
-    for index, position in enumerate(torch.cartesian_prod(*(torch.arange(k) for k in size)).reshape(taps, -1).tolist()):
-        at = index
-        if taps % 2:
-            at = 0
-            for p, k in zip(reversed(position), reversed(size), strict=True):
-                at = at * k + p
-        out[at] = internal[index, 0]
-    return out
+        return matrices.view(*size, cin, cout).movedim(-1, 0).clone()
+    return matrices.view(*size, cin, cout).clone() if style == "spconv1" else matrices.clone()
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("size", [(3, 3, 3), (2, 2, 2), (3, 1, 5), (3,)], ids=str)
-def test_converted_weights(style: str, size: tuple[int, ...]) -> None:
-    internal = random(int(torch.tensor(size).prod()), 1, 2, 3)
+@pytest.mark.parametrize("size", [(3, 3, 3), (2, 2, 2), (3, 1, 5), (2, 3), (3,)], ids=str)
+def test_converted_weights_compute_what_they_did(style: str, size: tuple[int, ...]) -> None:
+    """The other library's convolution, voxel by voxel with dictionaries, against ours with the converted weight."""
+    matrices = random(math.prod(size), 2, 3)
+    coordinates = cloud(40, len(size), extent={1: 30, 2: 6, 3: 3}[len(size)], batch=1)
+    x = random(40, 2)
+    rows = {tuple(v): i for i, v in enumerate(coordinates[:, 1:].tolist())}
+    expected = x.new_zeros(40, 3)
+    for matrix, step in zip(matrices, foreign_steps(style, size), strict=True):
+        for voxel, row in rows.items():
+            at = rows.get(tuple(v + s for v, s in zip(voxel, step, strict=True)))
+            if at is not None:
+                expected[row] += x[at] @ matrix
 
-    assert torch.equal(convert_weight(foreign(internal, size, style), style, size), internal)
+    weight = convert_weight(foreign(matrices, size, style), style, size)
+    plan = ConvolutionPlan.build(coordinates, size)
+
+    torch.testing.assert_close(sparse_conv(x, weight, plan), expected)
+
+
+def test_spconv_itself_agrees() -> None:
+    """Where the package is installed: its layers and ours with its converted state dict."""
+    pytest.importorskip("spconv", reason="the package spconv is not installed")
+    import spconv.pytorch as spconv
+
+    torch.manual_seed(0)
+    theirs = spconv.SparseSequential(
+        spconv.SubMConv3d(4, 8, (3, 1, 3), bias=True), spconv.SparseConv3d(8, 6, 2, 2, bias=False)
+    )
+    mine = nn.Sequential(SubmanifoldConv(4, 8, (3, 1, 3)), SparseConv(8, 6, 2, 2, bias=False))
+    coordinates = cloud(60, 3, extent=4, batch=1)
+    coordinates[:, 1:] += 4
+    x = random(60, 4, dtype=torch.float32)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # with two its results vary beside torch's own OpenMP runtime
+    try:
+        with torch.no_grad():
+            out = theirs(spconv.SparseConvTensor(x, coordinates, [8, 8, 8], 1))
+    finally:
+        torch.set_num_threads(threads)
+
+    mine.load_state_dict(convert_state_dict(theirs.state_dict(), "spconv", mine))
+    found = mine(VoxelTensor(x, coordinates))
+
+    order = {tuple(v): i for i, v in enumerate(out.indices.tolist())}
+    rows = [order[tuple(v)] for v in found.coordinates.tolist()]
+    torch.testing.assert_close(found.features.detach(), out.features[rows])
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -184,8 +233,10 @@ def test_converted_state_dict(style: str, device: str) -> None:
     net = nn.Sequential(SubmanifoldConv(2, 3, axes=2), VoxelBatchNorm(3), SubmanifoldConv(3, 2, 1, axes=2)).to(device)
     name = "weight" if style.startswith("spconv") else "kernel"
     state = {k: v.clone() for k, v in net.state_dict().items() if k not in ("0.weight", "2.weight")}
-    state[f"0.{name}"] = foreign(net[0].weight.detach(), (3, 3), style)
-    one = foreign(net[2].weight.detach(), (1, 1), style)
+    nine = net[0].weight.detach()[:, 0]
+    order = [(a + 1) * 3 + b + 1 for a, b in foreign_steps(style, (3, 3))]
+    state[f"0.{name}"] = foreign(nine[order], (3, 3), style)
+    one = foreign(net[2].weight.detach()[:, 0], (1, 1), style)
     state[f"2.{name}"] = one if style.startswith("spconv") else one[0]
     state["0.bias"] = state["0.bias"][None]
     x = voxels(device, 2, 12, channels=2)
@@ -202,6 +253,8 @@ def test_converted_state_dict(style: str, device: str) -> None:
 def test_converting_refuses() -> None:
     with pytest.raises(ValueError, match="is not of style spconv with kernel_size"):
         convert_weight(random(2, 3, 3, 3), "spconv", (3, 3, 3))
+    with pytest.raises(ValueError, match="even kernels above 2 of style minkowski reach other voxels than ours"):
+        convert_weight(random(64, 2, 3), "minkowski", (4, 4, 4))
     with pytest.raises(ValueError, match="style must be one of"):
         convert_weight(random(27, 2, 3), "other", (3, 3, 3))
     with pytest.raises(ValueError, match=r"does not fit the layer 2 -> 3 with 1 groups"):

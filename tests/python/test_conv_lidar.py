@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from networks.minkunet import center_point_encoder, minkunet18, minkunet42
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", range(8))
 def test_statistics(seed: int) -> None:
     points, classes = synthetic_scan(seed)
     voxels, _ = unique_voxels(quantize(points[:, :3], 0.05))
@@ -26,8 +26,8 @@ def test_statistics(seed: int) -> None:
 
     assert 75_000 <= count <= 95_000
     assert 3.3 <= neighbours[0] <= 7.4
-    assert 8 <= neighbours[2] <= 10.5
-    assert 8.5 <= neighbours[4] <= 10.5
+    assert 8 <= neighbours[2] <= 11
+    assert 9 <= neighbours[4] <= 11
     assert sorted(classes.unique().tolist()) == list(range(len(CLASSES)))
     assert points.isfinite().all()
 

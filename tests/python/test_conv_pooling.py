@@ -73,6 +73,36 @@ def test_opcheck(device: str) -> None:
 
     torch.library.opcheck(torch.ops.lacewing.sparse_max_pool.default, (x, plan._array, plan._meta))
     torch.library.opcheck(torch.ops.lacewing.sparse_max_pool_grad.default, (grad, arg, plan._array, plan._meta))
+    for mode in MODES:
+        torch.library.opcheck(torch.ops.lacewing.sparse_pool.default, (x, plan._array, plan._meta, mode))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_compiles_as_one_graph(mode: str, device: str) -> None:
+    plan = make(KERNELS[0], 9, device)
+    x = random(9, 2, device=device).requires_grad_()
+    run = lambda x, plan: pool(x, plan, mode).square().sum()
+
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+
+    torch.testing.assert_close(torch.autograd.grad(compiled(x, plan), x), torch.autograd.grad(run(x, plan), x))
+
+
+def test_the_same_bits_for_every_number_of_threads() -> None:
+    plan = ConvolutionPlan.build(cloud(2000, 3, extent=10), 3, 2, targets="strided")
+    x = random(2000, 20, dtype=torch.float32).requires_grad_()
+    threads = torch.get_num_threads()
+    results = []
+    try:
+        for count in (1, 2, 4):
+            torch.set_num_threads(count)
+            out = [pool(x, plan, mode) for mode in MODES]
+            results.append([*out, *(torch.autograd.grad(o.square().sum(), x)[0] for o in out)])
+    finally:
+        torch.set_num_threads(threads)
+
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
 def test_targets_without_voxels_are_zero(device: str) -> None:
@@ -130,8 +160,14 @@ def test_bad_input(device: str) -> None:
         max_pool(random(8, 2, device=device), plan)
     with pytest.raises(ValueError, match="mode must be 'sum', 'avg' or 'max', not 'min'"):
         pool(random(9, 2, device=device), plan, "min")
-    with pytest.raises(ValueError, match="5 rows of features have 4 batch indices"):
-        global_pool(random(5, 2), torch.zeros(4), 1)
+    with pytest.raises(ValueError, match=r"5 rows of features have batch indices of shape \(4,\)"):
+        global_pool(random(5, 2), torch.zeros(4, dtype=torch.long), 1)
+    with pytest.raises(ValueError, match="batch must have dtype int32 or int64, not float32"):
+        global_pool(random(5, 2), torch.zeros(5), 1)
+    with pytest.raises(ValueError, match="batch index 3 is out of range: there are 2 batch items"):
+        global_pool(random(2, 2), torch.tensor([0, 3]), 2)
+    with pytest.raises(ValueError, match="batch index -1 is out of range"):
+        global_pool(random(2, 2), torch.tensor([0, -1]), 2)
     arg = torch.zeros(len(plan.target), 2, device=device)
     with pytest.raises(RuntimeError, match="arg must be int64 of two dimensions, not float32"):
         max_unpool(random(len(plan.target), 2, device=device), arg, plan)

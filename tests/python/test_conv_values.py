@@ -86,7 +86,7 @@ def test_transposed_plan(k: Kernel, targets: str, device: str) -> None:
     assert_same(out, oracle(x, weight, plan, bias), (x, weight, bias))
 
 
-@pytest.mark.parametrize("k", [k for k in KERNELS if len(k.size) < 4], ids=str)
+@each_kernel
 @each_targets
 def test_dense_convolution(k: Kernel, targets: str, device: str) -> None:
     skip_unless_possible(k, targets)
@@ -196,10 +196,20 @@ def test_channels_groups_and_dtypes(groups: int, cin: int, cout: int, dtype: tor
         assert error < tolerance
 
 
-@pytest.mark.parametrize("k", [kernel(3, axes=1), kernel((2, 3), (2, 1)), kernel(2, 2, axes=3)], ids=str)
+@pytest.mark.parametrize(
+    ("k", "targets"),
+    [
+        (kernel(3, axes=1), "same"),
+        (kernel((2, 3), (2, 1)), "strided"),
+        (kernel(2, 2, axes=3), "strided"),
+        (kernel((2, 1, 2, 3), (1, 2, 1, 1)), "strided"),
+        (kernel((1, 3, 1, 3)), "same"),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("algorithm", ["automatic", "gather_gemm_scatter"])
-def test_gradcheck(k: Kernel, algorithm: str, device: str) -> None:
-    plan = build(k, "strided", 6, device).with_algorithm(algorithm)
+def test_gradcheck(k: Kernel, targets: str, algorithm: str, device: str) -> None:
+    plan = build(k, targets, 6, device).with_algorithm(algorithm)
     inputs = operands(plan, 2, 2, 1)
     run = lambda x, w, b: sparse_conv(x, w, plan, b)
 
@@ -219,6 +229,23 @@ def test_equal_counts_are_not_equal_coordinates(device: str) -> None:
 
     assert len(source) == len(target)
     torch.testing.assert_close(out, oracle(x, weight, plan))
+
+
+def test_voxels_on_the_limits_of_int32(device: str) -> None:
+    """Neighbours beyond the limits do not exist, and nothing wraps around."""
+    low, high = -(2**31), 2**31 - 1
+    rows = [[0, low], [0, low + 1], [0, high - 1], [0, high], [1, high]]
+    coordinates = torch.tensor(rows, dtype=torch.int32, device=device)
+    same = ConvolutionPlan.build(coordinates, 3)
+    coarse = ConvolutionPlan.build(coordinates, 2, 2, targets="strided")
+    x, weight, _ = operands(same)
+
+    out = sparse_conv(x, weight, same)
+
+    torch.testing.assert_close(out, oracle(x, weight, same))
+    assert [len(same.pairs(tap)[0]) for tap in range(3)] == [2, 5, 2]
+    assert coarse.target.tolist() == [[0, low // 2], [0, high // 2], [1, high // 2]]
+    assert coarse.pair_count == 5
 
 
 @pytest.mark.parametrize("voxels", [0, 1])

@@ -47,12 +47,14 @@ def sparse_conv(
     *,
     layout: Layout = "internal",
     groups: int = 1,
+    coordinates: Tensor | None = None,
 ) -> Tensor:
     """``out[target] = bias + sum over pairs of features[source] @ weight[tap]``, group by group.
 
     Shapes: features (source voxels, Cin), result (target voxels, Cout). Weight in the internal layout is (taps, groups,
     Cin/groups, Cout/groups), read as it lies; ``layout="user"`` takes (Cout, Cin/groups, *kernel_size), or (Cin,
     Cout/groups, *kernel_size) where the plan is transposed, and copies it in every call (``groups`` counts there only).
+    Where ``coordinates`` of the features are given, they must be the plan's source, row by row.
     dtypes: float16 and bfloat16 (sums in float32), float32, float64. Differentiable to any order for features, weight
     and bias. Allocates the result and what ``sparse_conv_workspace`` tells. Deterministic: the same bits for every run
     and, but for the algorithm gather_gemm_scatter, for every number of threads.
@@ -61,6 +63,8 @@ def sparse_conv(
         raise TypeError(f"[lacewing.sparse_conv] plan must be a ConvolutionPlan, not {type(plan).__name__}")
     check_tensor("sparse_conv", "features", features)
     check_tensor("sparse_conv", "weight", weight)
+    if coordinates is not None:
+        plan.check_source(coordinates)
     if layout == "user":
         expected = len(plan.kernel_size) + 2
         if weight.dim() != expected or tuple(weight.shape[2:]) != plan.kernel_size:

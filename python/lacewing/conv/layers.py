@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,17 @@ from .functional import sparse_conv, weight_from_user, weight_to_user
 from .plan import ConvolutionPlan, PerAxis, per_axis
 from .pooling import PoolMode, global_pool, pool, unpool
 from .tensor import Geometry, VoxelTensor
+
+
+class _Options(TypedDict, total=False):
+    """What every convolution takes by keyword."""
+
+    dilation: PerAxis
+    groups: int
+    bias: bool
+    axes: int
+    device: torch.device | str | None
+    dtype: torch.dtype | None
 
 
 class _Kernel(nn.Module):
@@ -51,14 +62,15 @@ class _Conv(_Kernel):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: PerAxis,
-        stride: PerAxis,
-        dilation: PerAxis,
-        groups: int,
-        bias: bool,
-        axes: int,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        kernel_size: PerAxis = 2,
+        stride: PerAxis = 2,
+        *,
+        dilation: PerAxis = 1,
+        groups: int = 1,
+        bias: bool = True,
+        axes: int = 3,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(axes, kernel_size, stride, dilation)
         name = type(self).__name__
@@ -88,6 +100,7 @@ class _Conv(_Kernel):
         return weight_to_user(self.weight, self.kernel_size, self._transposed)
 
     def _run(self, x: VoxelTensor, plan: ConvolutionPlan, stride: tuple[int, ...]) -> VoxelTensor:
+        plan.check_source(x.coordinates)
         return x.on(sparse_conv(x.features, self.weight, plan, self.bias), plan.target, stride)
 
     def extra_repr(self) -> str:
@@ -112,23 +125,13 @@ class SubmanifoldConv(_Conv):
     """A convolution that keeps the voxels: sites that were empty stay empty."""
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: PerAxis = 3,
-        *,
-        dilation: PerAxis = 1,
-        groups: int = 1,
-        bias: bool = True,
-        axes: int = 3,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        self, in_channels: int, out_channels: int, kernel_size: PerAxis = 3, **options: Unpack[_Options]
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, 1, dilation, groups, bias, axes, device, dtype)
+        super().__init__(in_channels, out_channels, kernel_size, 1, **options)
 
-    def forward(self, x: VoxelTensor) -> VoxelTensor:
-        """Cin channels to Cout, on the same voxels."""
-        return self._run(x, x.cache.plan(x.coordinates, self.geometry, "same"), x.stride)
+    def forward(self, x: VoxelTensor, *, plan: ConvolutionPlan | None = None) -> VoxelTensor:
+        """Cin channels to Cout, on the same voxels; over a plan that was built before, where one is given."""
+        return self._run(x, plan or x.cache.plan(x.coordinates, self.geometry, "same"), x.stride)
 
 
 class SparseConv(_Conv):
@@ -142,20 +145,17 @@ class SparseConv(_Conv):
         stride: PerAxis = 2,
         *,
         targets: Literal["strided", "reachable"] = "strided",
-        dilation: PerAxis = 1,
-        groups: int = 1,
-        bias: bool = True,
-        axes: int = 3,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **options: Unpack[_Options],
     ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, axes, device, dtype)
+        super().__init__(in_channels, out_channels, kernel_size, stride, **options)
         self.targets: Literal["strided", "reachable"] = targets
 
-    def forward(self, x: VoxelTensor, targets: Tensor | None = None) -> VoxelTensor:
-        """To the layer's targets, or to the coordinates that are given."""
+    def forward(
+        self, x: VoxelTensor, targets: Tensor | None = None, *, plan: ConvolutionPlan | None = None
+    ) -> VoxelTensor:
+        """To the layer's targets, to the coordinates that are given, or over a plan that was built before."""
         wanted = self.targets if targets is None else targets
-        return self._run(x, x.cache.plan(x.coordinates, self.geometry, wanted), self._coarser(x))
+        return self._run(x, plan or x.cache.plan(x.coordinates, self.geometry, wanted), self._coarser(x))
 
 
 class SparseConvTranspose(_Conv):
@@ -163,34 +163,20 @@ class SparseConvTranspose(_Conv):
 
     _transposed = True
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: PerAxis = 2,
-        stride: PerAxis = 2,
-        *,
-        dilation: PerAxis = 1,
-        groups: int = 1,
-        bias: bool = True,
-        axes: int = 3,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups, bias, axes, device, dtype)
-
-    def forward(self, x: VoxelTensor, targets: Tensor | None = None) -> VoxelTensor:
+    def forward(
+        self, x: VoxelTensor, targets: Tensor | None = None, *, plan: ConvolutionPlan | None = None
+    ) -> VoxelTensor:
         """To the fine coordinates that are given, or to all reachable ones; prune those with VoxelTensor.prune."""
-        return self._run(x, x.cache.transposed(x.coordinates, self.geometry, targets), self._finer(x))
+        return self._run(x, plan or x.cache.transposed(x.coordinates, self.geometry, targets), self._finer(x))
 
 
-class InverseConv(SparseConvTranspose):
+class InverseConv(_Conv):
     """Back along the SparseConv with the same kernel that led here, onto the voxels that it came from."""
 
-    def forward(self, x: VoxelTensor, targets: Tensor | None = None) -> VoxelTensor:
+    _transposed = True
+
+    def forward(self, x: VoxelTensor) -> VoxelTensor:
         """To the voxels before the matching SparseConv; shares its plan."""
-        if targets is not None:
-            raise ValueError("[lacewing.InverseConv] goes back to where it came from: use SparseConvTranspose")
         return self._run(x, x.cache.inverse(x.coordinates, self.geometry), self._finer(x))
 
 

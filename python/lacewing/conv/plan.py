@@ -19,7 +19,7 @@ PerAxis = int | Sequence[int]
 ALGORITHMS = ("automatic", "tiles", "gather_gemm_scatter")
 _REVERSED = 1
 _ALGORITHM = 6
-_HEADER = 8
+_HEADER = 7
 
 
 def per_axis(op: str, name: str, value: PerAxis, axes: int) -> tuple[int, ...]:
@@ -160,6 +160,21 @@ class ConvolutionPlan:
         source = self.source.to(device)
         target = source if self.target is self.source else self.target.to(device)
         return self._make(self._array.to(device), self._meta, source, target, self._geometry)
+
+    def check_source(self, coordinates: Tensor) -> None:
+        """Raises ValueError where features on these coordinates are not features on the plan's source, row by row."""
+        if coordinates is self.source or torch.equal(coordinates, self.source):
+            return
+        if coordinates.shape != self.source.shape:
+            raise ValueError(
+                f"[lacewing.convolution_plan] coordinates of shape {tuple(coordinates.shape)} are not the plan's "
+                f"source coordinates of shape {tuple(self.source.shape)}"
+            )
+        row = int((coordinates != self.source).any(1).nonzero()[0])
+        raise ValueError(
+            f"[lacewing.convolution_plan] the plan belongs to other coordinates: coordinates[{row}] = "
+            f"{tuple(coordinates[row].tolist())}, but its source has {tuple(self.source[row].tolist())} there"
+        )
 
     @property
     def _geometry(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:

@@ -4,37 +4,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from .._library import ops
-from ..info import sparse_scale_infos
-from ..scale import sparse_scale
-from .functional import sparse_conv
 from .plan import ConvolutionPlan
 
 PoolMode = Literal["sum", "avg", "max"]
 
 
 def sum_pool(features: Tensor, plan: ConvolutionPlan) -> Tensor:
-    """``out[target] = sum of features[source]`` over the plan's pairs: a depthwise convolution with ones.
-
-    Differentiable to any order; deterministic.
-    """
-    ones = features.new_ones(plan.taps, features.shape[-1], 1, 1)
-    return sparse_conv(features, ones, plan)
-
-
-def pair_counts(plan: ConvolutionPlan) -> Tensor:
-    """(target voxels,): how many pairs each target has, in int64."""
-    begin = 0 if plan.is_transposed else plan.pair_count
-    targets = plan._array[begin : begin + plan.pair_count]
-    return torch.bincount(targets, minlength=len(plan.target))
+    """``out[target] = sum of features[source]`` over the plan's pairs. Differentiable to any order; deterministic."""
+    return pool(features, plan, "sum")
 
 
 def avg_pool(features: Tensor, plan: ConvolutionPlan) -> Tensor:
     """The mean of the source voxels that a target has; 0 where it has none. Differentiable to any order."""
-    return sum_pool(features, plan) / pair_counts(plan).clamp_min(1).to(features.dtype)[:, None]
+    return pool(features, plan, "avg")
 
 
 def max_pool(features: Tensor, plan: ConvolutionPlan) -> Tensor:
@@ -42,7 +27,7 @@ def max_pool(features: Tensor, plan: ConvolutionPlan) -> Tensor:
 
     The first of equals in the order of the taps gets the gradient; NaN wins. Differentiable to any order.
     """
-    return max_pool_with_indices(features, plan)[0]
+    return pool(features, plan, "max")
 
 
 def max_pool_with_indices(features: Tensor, plan: ConvolutionPlan) -> tuple[Tensor, Tensor]:
@@ -53,10 +38,8 @@ def max_pool_with_indices(features: Tensor, plan: ConvolutionPlan) -> tuple[Tens
 
 def pool(features: Tensor, plan: ConvolutionPlan, mode: PoolMode) -> Tensor:
     """One of ``sum_pool``, ``avg_pool`` and ``max_pool``, by name."""
-    functions = {"sum": sum_pool, "avg": avg_pool, "max": max_pool}
-    if mode not in functions:
-        raise ValueError(f"[lacewing.pool] mode must be 'sum', 'avg' or 'max', not {mode!r}")
-    return functions[mode](features, plan)
+    result: Tensor = ops.sparse_pool(features, plan._array, plan._meta, mode)
+    return result
 
 
 def unpool(features: Tensor, plan: ConvolutionPlan) -> Tensor:
@@ -75,18 +58,5 @@ def max_unpool(features: Tensor, rows: Tensor, plan: ConvolutionPlan) -> Tensor:
 
 def global_pool(features: Tensor, batch: Tensor, batch_size: int, mode: PoolMode = "avg") -> Tensor:
     """(voxels, C) to (batch_size, C): the sum, mean or maximum over the voxels of each batch item; 0 for empty ones."""
-    if mode not in ("sum", "avg", "max"):
-        raise ValueError(f"[lacewing.global_pool] mode must be 'sum', 'avg' or 'max', not {mode!r}")
-    items = batch.long()
-    if len(items) != len(features):
-        raise ValueError(f"[lacewing.global_pool] {len(features)} rows of features have {len(items)} batch indices")
-    if mode == "max":
-        empty = features.new_zeros(batch_size, features.shape[1])
-        index = items[:, None].expand_as(features)
-        return empty.scatter_reduce(0, index, features, "amax", include_self=False)
-    rows = torch.arange(len(items), device=items.device)
-    fwd, bwd = sparse_scale_infos(items, rows, None, batch_size, len(items))
-    total = sparse_scale(features, fwd, bwd)
-    if mode == "sum":
-        return total
-    return total / torch.bincount(items, minlength=batch_size).clamp_min(1).to(features.dtype)[:, None]
+    result: Tensor = ops.global_pool(features, batch, batch_size, mode)
+    return result

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from ..info import sparse_scale_infos
-from ..scale import sparse_scale
 
 Reduction = Literal["sum", "mean", "first"]
 
@@ -21,21 +19,10 @@ def quantize(points: Tensor, voxel_size: float | Sequence[float], batch: Tensor 
     ``batch`` is one index for all points or one per point. Raises ValueError for points that are not finite or whose
     voxel does not fit int32.
     """
-    if points.dim() != 2 or not points.is_floating_point():
-        raise ValueError(
-            f"[lacewing.quantize] points must be floats of shape (points, axes), not {points.dtype} of shape "
-            f"{tuple(points.shape)}"
-        )
-    size = torch.as_tensor(voxel_size, dtype=torch.float64, device=points.device)
-    if not bool((size > 0).all()):
-        raise ValueError(f"[lacewing.quantize] voxel_size must be positive, not {voxel_size}")
-    cells = torch.floor(points.double() / size)
-    bad = ~((cells >= -(2.0**31)) & (cells < 2.0**31))
-    if bool(bad.any()):
-        row = int(bad.any(1).nonzero()[0])
-        raise ValueError(f"[lacewing.quantize] points[{row}] = {points[row].tolist()} does not fit an int32 voxel")
-    column = torch.as_tensor(batch, dtype=torch.int32, device=points.device).expand(len(points))
-    return torch.cat([column[:, None], cells.int()], 1)
+    sizes = [float(voxel_size)] * points.shape[-1] if isinstance(voxel_size, int | float) else voxel_size
+    items = torch.as_tensor(batch, device=points.device)
+    result: Tensor = ops.quantize(points, sizes, items)
+    return result
 
 
 def unique_voxels(coordinates: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,20 +38,5 @@ def reduce_voxels(
 
     ``"sum"`` and ``"mean"`` add in the order of the rows; ``"first"`` keeps the first row. Differentiable for features.
     """
-    if reduction not in ("sum", "mean", "first"):
-        raise ValueError(f"[lacewing.reduce_voxels] reduction must be 'sum', 'mean' or 'first', not {reduction!r}")
-    if features.dim() != 2 or len(features) != len(coordinates):
-        raise ValueError(
-            f"[lacewing.reduce_voxels] features of shape {tuple(features.shape)} do not have one row for each of the "
-            f"{len(coordinates)} coordinates"
-        )
-    unique, first, inverse = ops.unique_voxels(coordinates)
-    if reduction == "first":
-        return features.index_select(0, first), unique, inverse
-    rows = torch.arange(len(features), device=features.device)
-    fwd, bwd = sparse_scale_infos(inverse, rows, None, len(unique), len(features))
-    summed = sparse_scale(features, fwd, bwd)
-    if reduction == "mean":
-        count = torch.bincount(inverse, minlength=len(unique)).to(features.dtype)
-        summed = summed / count[:, None]
-    return summed, unique, inverse
+    merged, unique, inverse = ops.reduce_voxels(features, coordinates, reduction)
+    return merged, unique, inverse

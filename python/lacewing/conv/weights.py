@@ -4,8 +4,11 @@
 | --- | --- | --- |
 | ``"spconv"`` (2.x) | (Cout, *kernel, Cin) | last axis fastest |
 | ``"spconv1"`` (1.x) | (*kernel, Cin, Cout) | last axis fastest |
-| ``"minkowski"`` | (taps, Cin, Cout), or (Cin, Cout) for one tap | first axis fastest for odd kernels, else last |
-| ``"torchsparse"`` | (taps, Cin, Cout), or (Cin, Cout) for one tap | first axis fastest for odd kernels, else last |
+| ``"minkowski"`` | (taps, Cin, Cout), or (Cin, Cout) for one tap | first axis fastest |
+| ``"torchsparse"`` | (taps, Cin, Cout), or (Cin, Cout) for one tap | first axis fastest if taps is odd |
+
+MinkowskiEngine's even kernels begin at the voxel itself, ours (and torchsparse's) earlier above size 2: such weights
+are refused.
 
 Only tensors are converted: the packages need not be installed. Batch norms and linear layers pass unchanged.
 """
@@ -38,7 +41,12 @@ def convert_weight(weight: Tensor, style: Style, kernel_size: tuple[int, ...]) -
         return weight.reshape(taps, 1, *weight.shape[-2:]).contiguous()
     matrices = weight[None] if weight.dim() == 2 else weight
     _check(weight, matrices.dim() == 3 and matrices.shape[0] == taps, style, kernel_size)
-    if taps % 2:
+    if style == "minkowski" and any(k % 2 == 0 and k > 2 for k in kernel_size):
+        raise ValueError(
+            f"[lacewing.convert_weight] even kernels above 2 of style minkowski reach other voxels than ours: "
+            f"{kernel_size}"
+        )
+    if taps % 2 or style == "minkowski":
         reversed_axes = matrices.reshape(*reversed(kernel_size), *matrices.shape[-2:])
         matrices = reversed_axes.permute(*reversed(range(axes)), axes, axes + 1).reshape(taps, *matrices.shape[-2:])
     return matrices.contiguous()[:, None]

@@ -19,81 +19,80 @@ inline constexpr int most_rows(int vectors) {
   return fit >= 8 ? 8 : fit >= 6 ? 6 : 4;
 }
 
-/// c[i] += a[i] @ b for Rows rows at pointers: a[i] has `depth` entries, b is (depth, columns) with stride ldb, and
-/// c[i] has the Vectors * lanes columns, or `part` columns of one vector where Part.
+/// The sums of a block, in registers: Rows rows of Vectors vectors, or of `part` columns of one vector where Part.
+/// `row(i)` is where row i lies.
 template <typename A, int Rows, int Vectors, bool Part>
-LACEWING_BLOCK void row_block(const A* const* a, A* const* c, const A* b, std::int64_t ldb, std::int64_t depth,
-                              int part) {
+struct BlockSums {
   using S = Simd<A>;
-  typename S::Vec sum[Rows][Vectors];
-#pragma GCC unroll 16
-  for (int i = 0; i < Rows; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < Vectors; ++j) {
-      sum[i][j] = load_vec<!Part>(c[i] + j * S::lanes, part);
-    }
-  }
-  for (std::int64_t k = 0; k < depth; ++k) {
-    typename S::Vec row[Vectors];
-#pragma GCC unroll 8
-    for (int j = 0; j < Vectors; ++j) {
-      row[j] = load_vec<!Part>(b + k * ldb + j * S::lanes, part);
-    }
+
+  template <typename RowAt>
+  LACEWING_INLINE void load(RowAt&& row, int part) {
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; ++i) {
-      const A value = a[i][k];
 #pragma GCC unroll 8
       for (int j = 0; j < Vectors; ++j) {
-        sum[i][j] += value * row[j];
+        values[i][j] = load_vec<!Part>(row(i) + j * S::lanes, part);
       }
     }
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < Rows; ++i) {
+
+  /// Row i gains left(i) times the row at `right`.
+  template <typename LeftAt>
+  LACEWING_INLINE void add(LeftAt&& left, const A* right, int part) {
+    typename S::Vec factors[Vectors];
 #pragma GCC unroll 8
     for (int j = 0; j < Vectors; ++j) {
-      store_vec<!Part>(c[i] + j * S::lanes, sum[i][j], part);
+      factors[j] = load_vec<!Part>(right + j * S::lanes, part);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+      const A value = left(i);
+#pragma GCC unroll 8
+      for (int j = 0; j < Vectors; ++j) {
+        values[i][j] += value * factors[j];
+      }
     }
   }
+
+  template <typename RowAt>
+  LACEWING_INLINE void store(RowAt&& row, int part) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; ++i) {
+#pragma GCC unroll 8
+      for (int j = 0; j < Vectors; ++j) {
+        store_vec<!Part>(row(i) + j * S::lanes, values[i][j], part);
+      }
+    }
+  }
+
+  typename S::Vec values[Rows][Vectors];
+};
+
+/// c[i] += a[i] @ b for Rows rows at pointers: a[i] has `depth` entries, b is (depth, columns) with stride ldb.
+template <typename A, int Rows, int Vectors, bool Part>
+LACEWING_BLOCK void row_block(const A* const* a, A* const* c, const A* b, std::int64_t ldb, std::int64_t depth,
+                              int part) {
+  const auto row = [&](int i) LACEWING_INLINE_LAMBDA { return c[i]; };
+  BlockSums<A, Rows, Vectors, Part> sums;
+  sums.load(row, part);
+  for (std::int64_t k = 0; k < depth; ++k) {
+    sums.add([&](int i) LACEWING_INLINE_LAMBDA { return a[i][k]; }, b + k * ldb, part);
+  }
+  sums.store(row, part);
 }
 
 /// c[i, :] += sum over p of a[p][i] * b[p][:] for Rows entries of each a[p]: a block of a sum of outer products.
 template <typename A, int Rows, int Vectors, bool Part>
 LACEWING_BLOCK void outer_block(const A* const* a, std::int64_t a_offset, const A* const* b, std::int64_t b_offset,
                                 std::int64_t pairs, A* c, std::int64_t ldc, int part) {
-  using S = Simd<A>;
-  typename S::Vec sum[Rows][Vectors];
-#pragma GCC unroll 16
-  for (int i = 0; i < Rows; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < Vectors; ++j) {
-      sum[i][j] = load_vec<!Part>(c + i * ldc + j * S::lanes, part);
-    }
-  }
+  const auto row = [&](int i) LACEWING_INLINE_LAMBDA { return c + i * ldc; };
+  BlockSums<A, Rows, Vectors, Part> sums;
+  sums.load(row, part);
   for (std::int64_t p = 0; p < pairs; ++p) {
     const A* const left = a[p] + a_offset;
-    const A* const right = b[p] + b_offset;
-    typename S::Vec row[Vectors];
-#pragma GCC unroll 8
-    for (int j = 0; j < Vectors; ++j) {
-      row[j] = load_vec<!Part>(right + j * S::lanes, part);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < Rows; ++i) {
-      const A value = left[i];
-#pragma GCC unroll 8
-      for (int j = 0; j < Vectors; ++j) {
-        sum[i][j] += value * row[j];
-      }
-    }
+    sums.add([&](int i) LACEWING_INLINE_LAMBDA { return left[i]; }, b[p] + b_offset, part);
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < Rows; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < Vectors; ++j) {
-      store_vec<!Part>(c + i * ldc + j * S::lanes, sum[i][j], part);
-    }
-  }
+  sums.store(row, part);
 }
 
 /// f(integral_constant<Rows>) for a number of rows in [1, Most].

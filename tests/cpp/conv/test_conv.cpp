@@ -1,9 +1,14 @@
 // The C++ API of sparse convolution: values and gradients against dense convolution, plans, pooling, bad input.
+#include <sstream>
+
 #include <ATen/ATen.h>
+#include <torch/serialize.h>
 
 #include <gtest/gtest.h>
 
 #include <lacewing/conv.h>
+
+#include "sentences.h"
 
 namespace lacewing {
 namespace {
@@ -65,6 +70,27 @@ TEST(SparseConv, GoesDownAndBackUp) {
   EXPECT_EQ(down.taps(), 8);
 }
 
+TEST(ConvolutionPlan, IsSavedAndLoaded) {
+  const auto plan = ConvolutionPlan::build(cloud(60), {{2, 3, 1}, {2, 1, 1}, {}}, ConvolutionTargets::strided);
+  const auto back = plan.transposed().with_algorithm(ConvolutionAlgorithm::gather_gemm_scatter);
+  std::stringstream stream;
+  std::vector<at::Tensor> loaded;
+  const at::Tensor x = random({plan.target().size(0), 3});
+  const at::Tensor weight = random({6, 1, 3, 2});
+
+  torch::save(back.pack(), stream);
+  torch::load(loaded, stream);
+  const auto again = ConvolutionPlan::unpack(loaded);
+
+  EXPECT_EQ(again.meta(), back.meta());
+  EXPECT_EQ(again.kernel().size, back.kernel().size);
+  EXPECT_TRUE(at::equal(again.target(), plan.source()));
+  EXPECT_TRUE(at::equal(sparse_conv(x, weight, again), sparse_conv(x, weight, back)));
+  loaded[0][5] = 1000;
+  EXPECT_EQ(sentence_of([&] { ConvolutionPlan::unpack(loaded); }),
+            "[lacewing.convolution_plan] these tensors are not a packed plan");
+}
+
 TEST(SparseConv, AlgorithmsAgree) {
   const auto plan = ConvolutionPlan::build(cloud(70), {{3, 3, 3}, {}, {2, 1, 1}}, ConvolutionTargets::reachable);
   const auto gemm = plan.with_algorithm(ConvolutionAlgorithm::gather_gemm_scatter);
@@ -115,24 +141,16 @@ TEST(UniqueVoxels, AreSortedWithTheirRows) {
 }
 
 TEST(BadInput, GetsASentence) {
-  const auto message = [](auto&& f) -> std::string {
-    try {
-      f();
-    } catch (const c10::Error& error) {
-      return error.what_without_backtrace();
-    }
-    return "nothing was thrown";
-  };
   const at::Tensor twice = at::zeros({2, 4}, at::kInt);
   const auto plan = ConvolutionPlan::build(cloud(5), {{1, 1, 1}, {}, {}});
 
-  EXPECT_EQ(message([&] { ConvolutionPlan::build(twice, {{3, 3, 3}, {}, {}}); }),
+  EXPECT_EQ(sentence_of([&] { ConvolutionPlan::build(twice, {{3, 3, 3}, {}, {}}); }),
             "[lacewing.convolution_plan] coordinates[1] = (0, 0, 0, 0) repeats coordinates[0]: voxels must be distinct "
             "(unique_voxels merges them)");
-  EXPECT_EQ(message([&] { sparse_conv(at::zeros({4, 2}), at::zeros({1, 1, 2, 2}), plan); }),
+  EXPECT_EQ(sentence_of([&] { sparse_conv(at::zeros({4, 2}), at::zeros({1, 1, 2, 2}), plan); }),
             "[lacewing.sparse_conv] features of shape (4, 2) do not belong to this plan: its source coordinates have 5 "
             "voxels");
-  EXPECT_EQ(message([&] { plan.pairs(1); }), "[lacewing.convolution_plan] tap 1 is out of range: there are 1");
+  EXPECT_EQ(sentence_of([&] { plan.pairs(1); }), "[lacewing.convolution_plan] tap 1 is out of range: there are 1");
 }
 
 }  // namespace

@@ -1,0 +1,1 @@
+"""Semantic segmentation of generated street scans with a small MinkUNet."""

@@ -1,0 +1,90 @@
+// Features on voxels, with the plans that a network has built for them.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include <lacewing/conv.h>
+
+namespace lacewing {
+
+/// The plans of one set of clouds: layers with the same coordinates and kernel share one. Coordinates are known by
+/// their tensor, not by their values; the plans keep them. All strided layers with one stride lead to the same tensor
+/// of coarse coordinates, whatever their kernel. Not for several threads at once.
+class LACEWING_API PlanCache {
+ public:
+  explicit PlanCache(ConvolutionAlgorithm algorithm = ConvolutionAlgorithm::automatic) : algorithm_(algorithm) {}
+
+  /// The plan of a convolution from these coordinates to targets made by rule, or given; built at the first call.
+  ConvolutionPlan plan(const at::Tensor& coordinates, const ConvolutionKernel& kernel, ConvolutionTargets targets);
+  ConvolutionPlan plan(const at::Tensor& coordinates, const ConvolutionKernel& kernel, const at::Tensor& targets);
+  /// The plan of a transposed convolution from these coordinates, to all reachable ones where none are given.
+  ConvolutionPlan transposed(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
+                             const std::optional<at::Tensor>& targets = std::nullopt);
+  /// The reversal of the plan that led to these coordinates with this kernel. Throws where there is none.
+  ConvolutionPlan inverse(const at::Tensor& coordinates, const ConvolutionKernel& kernel) const;
+
+  std::size_t size() const { return plans_.size(); }
+  ConvolutionAlgorithm algorithm() const { return algorithm_; }
+
+ private:
+  /// Source, targets (null where made), kind of targets, and the kernel.
+  using Key = std::tuple<const void*, const void*, int, std::array<std::vector<std::int64_t>, 3>>;
+
+  template <typename Build>
+  const ConvolutionPlan& find(Key key, Build&& build);
+
+  ConvolutionAlgorithm algorithm_;
+  std::map<Key, ConvolutionPlan> plans_;
+  std::map<std::tuple<const void*, std::vector<std::int64_t>>, at::Tensor> strided_;
+};
+
+/// Features (voxels, C) on coordinates (voxels, 1 + axes), int32 with the batch index first; distinct voxels. A value:
+/// copies share tensors and the cache of plans.
+class LACEWING_API VoxelTensor {
+ public:
+  /// `stride` tells how many units of the first level one step is, per axis; empty is 1. `batch_size` is one more than
+  /// the largest batch index where it is not given.
+  VoxelTensor(at::Tensor features, at::Tensor coordinates, std::optional<std::int64_t> batch_size = std::nullopt,
+              std::vector<std::int64_t> stride = {}, std::shared_ptr<PlanCache> cache = nullptr);
+
+  const at::Tensor& features() const { return features_; }
+  const at::Tensor& coordinates() const { return coordinates_; }
+  const std::vector<std::int64_t>& stride() const { return stride_; }
+  const std::shared_ptr<PlanCache>& cache() const { return cache_; }
+  std::int64_t axes() const { return coordinates_.size(1) - 1; }
+  std::int64_t size() const { return coordinates_.size(0); }
+  std::int64_t batch_size() const;
+  /// (batch_size + 1,): where the rows of each cloud begin; the coordinates must be grouped by batch index.
+  at::Tensor offsets() const;
+
+  /// Other features on the same voxels.
+  VoxelTensor replace(at::Tensor features) const;
+  /// f(features) on the same voxels.
+  template <typename F>
+  VoxelTensor map(F&& f) const {
+    return replace(f(features_));
+  }
+  /// Features on other voxels of the same clouds.
+  VoxelTensor on(at::Tensor features, at::Tensor coordinates, std::vector<std::int64_t> stride) const;
+  /// The channels of both side by side, and the sum; both on the same voxels.
+  VoxelTensor cat(const VoxelTensor& other) const;
+  VoxelTensor operator+(const VoxelTensor& other) const;
+  /// The voxels where the mask (voxels,) of booleans is true.
+  VoxelTensor prune(const at::Tensor& mask) const;
+  /// On another device, with an empty cache.
+  VoxelTensor to(at::Device device) const;
+
+ private:
+  void check_same(const VoxelTensor& other) const;
+
+  at::Tensor features_;
+  at::Tensor coordinates_;
+  std::optional<std::int64_t> batch_size_;
+  std::vector<std::int64_t> stride_;
+  std::shared_ptr<PlanCache> cache_;
+};
+
+}  // namespace lacewing

@@ -1,0 +1,227 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+
+#include <lacewing/conv_layers.h>
+#include <lacewing/dispatch/torch.h>
+
+namespace lacewing::nn {
+namespace {
+
+using Sizes = std::vector<std::int64_t>;
+
+/// One positive entry for each axis of the kernel; an empty list takes the default.
+Sizes per_axis(const char* layer, const char* name, const Sizes& values, std::size_t axes, std::int64_t standard) {
+  const Sizes result = values.empty() ? Sizes(axes, standard) : values;
+  TORCH_CHECK(result.size() == axes && *std::min_element(result.begin(), result.end()) > 0, "[lacewing.", layer, "] ",
+              name, " must be ", axes, " positive integers, not ", shape_text(at::IntArrayRef(result)));
+  return result;
+}
+
+void check_kernel_size(const char* layer, const Sizes& kernel_size) {
+  TORCH_CHECK(kernel_size.size() >= 1 && kernel_size.size() <= 4, "[lacewing.", layer,
+              "] kernel_size must have 1 to 4 entries, not ", kernel_size.size());
+  per_axis(layer, "kernel_size", kernel_size, kernel_size.size(), 1);
+}
+
+PoolOptions settled(const char* layer, PoolOptions options) {
+  check_kernel_size(layer, options.kernel_size());
+  const std::size_t axes = options.kernel_size().size();
+  options.stride(options.stride().empty() ? options.kernel_size()
+                                          : per_axis(layer, "stride", options.stride(), axes, 1));
+  options.dilation(per_axis(layer, "dilation", options.dilation(), axes, 1));
+  return options;
+}
+
+ConvolutionKernel kernel_of(const PoolOptions& options) {
+  return {options.kernel_size(), options.stride(), options.dilation()};
+}
+
+Sizes times(const Sizes& a, const Sizes& b) {
+  Sizes result;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    result.push_back(a[i] * b[i]);
+  }
+  return result;
+}
+
+Sizes divided(const Sizes& a, const Sizes& b) {
+  Sizes result;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    result.push_back(std::max<std::int64_t>(1, a[i] / b[i]));
+  }
+  return result;
+}
+
+}  // namespace
+
+ConvParameters::ConvParameters(const char* name, ConvOptions given, std::int64_t stride, bool transposed)
+    : options(std::move(given)), transposed_(transposed) {
+  check_kernel_size(name, options.kernel_size());
+  const std::size_t axes = options.kernel_size().size();
+  options.stride(per_axis(name, "stride", options.stride(), axes, stride));
+  options.dilation(per_axis(name, "dilation", options.dilation(), axes, 1));
+  const std::int64_t groups = options.groups();
+  TORCH_CHECK(groups > 0 && options.in_channels() % groups == 0 && options.out_channels() % groups == 0, "[lacewing.",
+              name, "] ", groups, " groups do not divide ", options.in_channels(), " input and ",
+              options.out_channels(), " output channels");
+}
+
+void ConvParameters::reset_parameters() {
+  std::int64_t taps = 1;
+  for (const std::int64_t size : options.kernel_size()) {
+    taps *= size;
+  }
+  const std::int64_t groups = options.groups();
+  const std::int64_t in = options.in_channels() / groups;
+  const double bound = 1.0 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, taps * in)));
+  const auto fresh = [&](at::IntArrayRef sizes, const at::Tensor& like) {
+    const c10::NoGradGuard guard;
+    return at::empty(sizes, like.defined() ? like.options() : at::TensorOptions()).uniform_(-bound, bound);
+  };
+  weight = fresh({taps, groups, in, options.out_channels() / groups}, weight);
+  bias = options.bias() ? fresh({options.out_channels()}, bias) : at::Tensor();
+}
+
+at::Tensor ConvParameters::user_weight() const {
+  return conv_weight_to_user(weight, options.kernel_size(), transposed_);
+}
+
+void ConvParameters::set_user_weight(const at::Tensor& user) {
+  const c10::NoGradGuard guard;
+  TORCH_CHECK(user.sizes() == user_weight().sizes(), "[lacewing.sparse_conv] a weight of shape ",
+              shape_text(user.sizes()), " does not fit the layer's ", shape_text(user_weight().sizes()));
+  weight.copy_(conv_weight_from_user(user, options.groups(), transposed_));
+}
+
+ConvolutionKernel ConvParameters::kernel() const {
+  return {options.kernel_size(), options.stride(), options.dilation()};
+}
+
+VoxelTensor ConvParameters::run(const VoxelTensor& x, const ConvolutionPlan& plan, Sizes stride) const {
+  plan.check_source(x.coordinates());
+  const at::Tensor y =
+      sparse_conv(x.features(), weight, plan, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
+  return x.on(y, plan.target(), std::move(stride));
+}
+
+Sizes ConvParameters::coarser(const VoxelTensor& x) const { return times(x.stride(), options.stride()); }
+Sizes ConvParameters::finer(const VoxelTensor& x) const { return divided(x.stride(), options.stride()); }
+
+std::string ConvParameters::text(const char* name) const {
+  return c10::str("lacewing::nn::", name, "(", options.in_channels(), ", ", options.out_channels(),
+                  ", kernel_size=", shape_text(at::IntArrayRef(options.kernel_size())),
+                  ", stride=", shape_text(at::IntArrayRef(options.stride())),
+                  ", dilation=", shape_text(at::IntArrayRef(options.dilation())), ", groups=", options.groups(),
+                  ", bias=", options.bias() ? "true" : "false", ")");
+}
+
+VoxelTensor SubmanifoldConvImpl::forward(const VoxelTensor& x) {
+  return over(x, x.cache()->plan(x.coordinates(), kernel(), ConvolutionTargets::same));
+}
+VoxelTensor SubmanifoldConvImpl::over(const VoxelTensor& x, const ConvolutionPlan& plan) {
+  return run(x, plan, x.stride());
+}
+
+VoxelTensor SparseConvImpl::forward(const VoxelTensor& x) {
+  return over(x, x.cache()->plan(x.coordinates(), kernel(), options.targets()));
+}
+VoxelTensor SparseConvImpl::onto(const VoxelTensor& x, const at::Tensor& targets) {
+  return over(x, x.cache()->plan(x.coordinates(), kernel(), targets));
+}
+VoxelTensor SparseConvImpl::over(const VoxelTensor& x, const ConvolutionPlan& plan) { return run(x, plan, coarser(x)); }
+
+VoxelTensor SparseConvTransposeImpl::forward(const VoxelTensor& x) {
+  return over(x, x.cache()->transposed(x.coordinates(), kernel()));
+}
+VoxelTensor SparseConvTransposeImpl::onto(const VoxelTensor& x, const at::Tensor& targets) {
+  return over(x, x.cache()->transposed(x.coordinates(), kernel(), targets));
+}
+VoxelTensor SparseConvTransposeImpl::over(const VoxelTensor& x, const ConvolutionPlan& plan) {
+  return run(x, plan, finer(x));
+}
+
+VoxelTensor InverseConvImpl::forward(const VoxelTensor& x) {
+  return run(x, x.cache()->inverse(x.coordinates(), kernel()), finer(x));
+}
+
+SparsePoolImpl::SparsePoolImpl(PoolOptions given) : options(settled("SparsePool", std::move(given))) {}
+
+VoxelTensor SparsePoolImpl::forward(const VoxelTensor& x) {
+  const ConvolutionPlan plan = x.cache()->plan(x.coordinates(), kernel_of(options), ConvolutionTargets::strided);
+  return x.on(sparse_pool(x.features(), plan, options.mode()), plan.target(), times(x.stride(), options.stride()));
+}
+
+SparseUnpoolImpl::SparseUnpoolImpl(PoolOptions given) : options(settled("SparseUnpool", std::move(given))) {}
+
+VoxelTensor SparseUnpoolImpl::forward(const VoxelTensor& x) {
+  const ConvolutionPlan back = x.cache()->inverse(x.coordinates(), kernel_of(options));
+  return x.on(sparse_pool(x.features(), back, PoolMode::avg), back.target(), divided(x.stride(), options.stride()));
+}
+
+at::Tensor GlobalPoolImpl::forward(const VoxelTensor& x) {
+  return global_pool(x.features(), x.coordinates().select(1, 0), x.batch_size(), mode);
+}
+
+VoxelTensor VoxelBatchNormImpl::forward(const VoxelTensor& x) { return x.replace(Base::forward(x.features())); }
+
+void VoxelBatchNormImpl::_check_input_dim(const at::Tensor& input) {
+  TORCH_CHECK(input.dim() == 2, "[lacewing.VoxelBatchNorm] features must have 2 dimensions, not ", input.dim());
+}
+
+namespace {
+
+/// The convolutions of a module by the names of their weights.
+std::map<std::string, ConvParameters*> convolutions(const torch::nn::Module& module) {
+  std::map<std::string, ConvParameters*> found;
+  for (const auto& item : module.named_modules("", /*include_self=*/false)) {
+    if (auto* const conv = dynamic_cast<ConvParameters*>(item.value().get())) {
+      found[item.key() + ".weight"] = conv;
+    }
+  }
+  if (const auto* const conv = dynamic_cast<const ConvParameters*>(&module)) {
+    found["weight"] = const_cast<ConvParameters*>(conv);
+  }
+  return found;
+}
+
+}  // namespace
+
+torch::OrderedDict<std::string, at::Tensor> state_dict(const torch::nn::Module& module) {
+  const auto layers = convolutions(module);
+  torch::OrderedDict<std::string, at::Tensor> state;
+  for (const auto& item : module.named_parameters()) {
+    const auto layer = layers.find(item.key());
+    state.insert(item.key(), (layer == layers.end() ? item.value() : layer->second->user_weight()).detach());
+  }
+  for (const auto& item : module.named_buffers()) {
+    state.insert(item.key(), item.value());
+  }
+  return state;
+}
+
+void load_state_dict(torch::nn::Module& module, const torch::OrderedDict<std::string, at::Tensor>& state) {
+  const c10::NoGradGuard guard;
+  const auto layers = convolutions(module);
+  const auto own = state_dict(module);
+  for (const auto& item : own) {
+    const at::Tensor* const given = state.find(item.key());
+    TORCH_CHECK(given != nullptr, "[lacewing.load_state_dict] ", item.key(), " is missing");
+    TORCH_CHECK(given->sizes() == item.value().sizes(), "[lacewing.load_state_dict] ", item.key(), " has the shape ",
+                shape_text(given->sizes()), ", but the module's has ", shape_text(item.value().sizes()));
+    const auto layer = layers.find(item.key());
+    if (layer != layers.end()) {
+      layer->second->set_user_weight(*given);
+    } else {
+      item.value().copy_(*given);
+    }
+  }
+  for (const auto& item : state) {
+    TORCH_CHECK(own.contains(item.key()), "[lacewing.load_state_dict] the module has no ", item.key());
+  }
+}
+
+}  // namespace lacewing::nn

@@ -1,0 +1,138 @@
+#include <ATen/Functions.h>
+
+#include <lacewing/dispatch/torch.h>
+#include <lacewing/voxel_tensor.h>
+
+namespace lacewing {
+namespace {
+
+const void* id(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl(); }
+
+/// With the ones that an empty stride or dilation stands for.
+std::array<std::vector<std::int64_t>, 3> whole(const ConvolutionKernel& kernel) {
+  const std::vector<std::int64_t> ones(kernel.size.size(), 1);
+  return {kernel.size, kernel.stride.empty() ? ones : kernel.stride, kernel.dilation.empty() ? ones : kernel.dilation};
+}
+
+/// Kinds of targets behind those of ConvolutionTargets.
+constexpr int kGiven = 3;
+constexpr int kTransposed = 4;
+
+}  // namespace
+
+template <typename Build>
+const ConvolutionPlan& PlanCache::find(Key key, Build&& build) {
+  const auto found = plans_.find(key);
+  return found != plans_.end() ? found->second
+                               : plans_.emplace(std::move(key), build().with_algorithm(algorithm_)).first->second;
+}
+
+ConvolutionPlan PlanCache::plan(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
+                                ConvolutionTargets targets) {
+  const auto geometry = whole(kernel);
+  return find({id(coordinates), nullptr, static_cast<int>(targets), geometry}, [&] {
+    if (targets != ConvolutionTargets::strided) {
+      return ConvolutionPlan::build(coordinates, kernel, targets);
+    }
+    at::Tensor& known = strided_[{id(coordinates), geometry[1]}];
+    if (known.defined()) {
+      return ConvolutionPlan::build(coordinates, kernel, known);
+    }
+    const ConvolutionPlan plan = ConvolutionPlan::build(coordinates, kernel, targets);
+    known = plan.target();
+    return plan;
+  });
+}
+
+ConvolutionPlan PlanCache::plan(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
+                                const at::Tensor& targets) {
+  return find({id(coordinates), id(targets), kGiven, whole(kernel)},
+              [&] { return ConvolutionPlan::build(coordinates, kernel, targets); });
+}
+
+ConvolutionPlan PlanCache::transposed(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
+                                      const std::optional<at::Tensor>& targets) {
+  return find({id(coordinates), targets ? id(*targets) : nullptr, kTransposed, whole(kernel)},
+              [&] { return ConvolutionPlan::build_transposed(coordinates, kernel, targets); });
+}
+
+ConvolutionPlan PlanCache::inverse(const at::Tensor& coordinates, const ConvolutionKernel& kernel) const {
+  const auto geometry = whole(kernel);
+  for (const auto& [key, plan] : plans_) {
+    if (plan.target().is_same(coordinates) && std::get<3>(key) == geometry && !plan.is_transposed()) {
+      return plan.transposed();
+    }
+  }
+  TORCH_CHECK(false, "[lacewing.InverseConv] no layer with kernel_size ", shape_text(at::IntArrayRef(geometry[0])),
+              ", stride ", shape_text(at::IntArrayRef(geometry[1])), " and dilation ",
+              shape_text(at::IntArrayRef(geometry[2])), " led to these voxels");
+}
+
+VoxelTensor::VoxelTensor(at::Tensor features, at::Tensor coordinates, std::optional<std::int64_t> batch_size,
+                         std::vector<std::int64_t> stride, std::shared_ptr<PlanCache> cache)
+    : features_(std::move(features)),
+      coordinates_(std::move(coordinates)),
+      batch_size_(batch_size),
+      stride_(std::move(stride)),
+      cache_(cache ? std::move(cache) : std::make_shared<PlanCache>()) {
+  TORCH_CHECK(coordinates_.dim() == 2 && coordinates_.scalar_type() == at::kInt,
+              "[lacewing.VoxelTensor] coordinates must be int32 of shape (voxels, 1 + axes), not ",
+              dtype_text(coordinates_.scalar_type()), " of shape ", shape_text(coordinates_.sizes()));
+  TORCH_CHECK(features_.dim() == 2 && features_.size(0) == coordinates_.size(0),
+              "[lacewing.VoxelTensor] features of shape ", shape_text(features_.sizes()),
+              " do not have one row for each of the ", coordinates_.size(0), " voxels");
+  if (stride_.empty()) {
+    stride_.assign(static_cast<std::size_t>(axes()), 1);
+  }
+  TORCH_CHECK(static_cast<std::int64_t>(stride_.size()) == axes(), "[lacewing.VoxelTensor] stride has ", stride_.size(),
+              " entries, but the coordinates have ", axes(), " axes");
+}
+
+std::int64_t VoxelTensor::batch_size() const {
+  if (batch_size_) {
+    return *batch_size_;
+  }
+  return size() == 0 ? 0 : coordinates_.select(1, 0).max().item<std::int64_t>() + 1;
+}
+
+at::Tensor VoxelTensor::offsets() const {
+  const at::Tensor counts = at::bincount(coordinates_.select(1, 0), {}, batch_size());
+  return at::cat({at::zeros({1}, counts.options()), counts.cumsum(0)});
+}
+
+VoxelTensor VoxelTensor::replace(at::Tensor features) const { return on(std::move(features), coordinates_, stride_); }
+
+VoxelTensor VoxelTensor::on(at::Tensor features, at::Tensor coordinates, std::vector<std::int64_t> stride) const {
+  return {std::move(features), std::move(coordinates), batch_size_, std::move(stride), cache_};
+}
+
+void VoxelTensor::check_same(const VoxelTensor& other) const {
+  TORCH_CHECK(coordinates_.is_same(other.coordinates_) || at::equal(coordinates_, other.coordinates_),
+              "[lacewing.VoxelTensor] the two tensors lie on different voxels (", size(), " and ", other.size(),
+              " of them)");
+}
+
+VoxelTensor VoxelTensor::cat(const VoxelTensor& other) const {
+  check_same(other);
+  return replace(at::cat({features_, other.features_}, 1));
+}
+
+VoxelTensor VoxelTensor::operator+(const VoxelTensor& other) const {
+  check_same(other);
+  return replace(features_.add(other.features_));
+}
+
+VoxelTensor VoxelTensor::prune(const at::Tensor& mask) const {
+  TORCH_CHECK(mask.scalar_type() == at::kBool && mask.dim() == 1 && mask.size(0) == size(),
+              "[lacewing.VoxelTensor] mask must be ", size(), " booleans, not ", dtype_text(mask.scalar_type()),
+              " of shape ", shape_text(mask.sizes()));
+  const at::Tensor rows = mask.nonzero().squeeze(1);
+  return on(features_.index_select(0, rows), coordinates_.index_select(0, rows), stride_);
+}
+
+VoxelTensor VoxelTensor::to(at::Device device) const {
+  return {features_.to(device), coordinates_.to(device), batch_size_, stride_,
+          std::make_shared<PlanCache>(cache_->algorithm())};
+}
+
+}  // namespace lacewing

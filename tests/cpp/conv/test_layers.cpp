@@ -1,0 +1,223 @@
+// The C++ layers of sparse convolution: values against dense convolution, gradients against differences, plans shared,
+// state dicts, clones, bad input.
+#include <ATen/ATen.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include <gtest/gtest.h>
+
+#include <lacewing/conv_layers.h>
+
+#include "sentences.h"
+
+namespace lacewing {
+namespace {
+
+using nn::ConvOptions;
+using nn::PoolOptions;
+
+/// Distinct voxels of two clouds on a square of 8, in random order; doubles.
+VoxelTensor cloud(std::int64_t voxels, std::int64_t channels) {
+  const at::Tensor cells = at::randperm(128, at::kLong).narrow(0, 0, voxels);
+  const at::Tensor coordinates =
+      at::stack({cells.floor_divide(64), cells.floor_divide(8).remainder(8) - 4, cells.remainder(8) - 4}, 1)
+          .to(at::kInt);
+  return {at::randn({voxels, channels}, at::kDouble), coordinates, 2};
+}
+
+template <typename Layer>
+Layer in_double(Layer layer) {
+  layer->to(at::kDouble);
+  return layer;
+}
+
+/// The gradients of sum(f(x) * upstream) with respect to the features and every parameter are those of central
+/// differences.
+template <typename F>
+void expect_gradients(const torch::nn::Module& module, const VoxelTensor& x, F&& f) {
+  const at::Tensor features = x.features().clone().requires_grad_();
+  const at::Tensor upstream = at::randn_like(f(x.replace(features)));
+  const auto total = [&] { return (f(x.replace(features)) * upstream).sum(); };
+  total().backward();
+  std::vector<at::Tensor> inputs = module.parameters();
+  inputs.push_back(features);
+  for (const at::Tensor& input : inputs) {
+    const at::NoGradGuard guard;
+    const at::Tensor flat = input.view(-1);
+    const at::Tensor grad = input.grad().reshape(-1);
+    for (std::int64_t i = 0; i < flat.numel(); i += 1 + flat.numel() / 7) {
+      constexpr double kStep = 1e-4;
+      const double start = flat[i].item<double>();
+      flat[i].fill_(start + kStep);
+      const double above = total().template item<double>();
+      flat[i].fill_(start - kStep);
+      const double below = total().template item<double>();
+      flat[i].fill_(start);
+      EXPECT_NEAR(grad[i].item<double>(), (above - below) / (2 * kStep), 1e-5);
+    }
+  }
+}
+
+TEST(Layers, SubmanifoldConvIsDenseConvolution) {
+  const VoxelTensor x = cloud(70, 4);
+  auto layer = in_double(nn::SubmanifoldConv(ConvOptions(4, 6, {3, 3}).groups(2).dilation({2, 1})));
+
+  const VoxelTensor y = layer(x);
+
+  const auto at = (x.coordinates() + at::tensor({0, 4, 4}, at::kInt)).to(at::kLong).unbind(1);
+  const at::Tensor grid = at::zeros({2, 8, 8, 4}, at::kDouble).index_put({at[0], at[1], at[2]}, x.features());
+  const at::Tensor dense = at::conv2d(grid.permute({0, 3, 1, 2}), layer->user_weight(), layer->bias, 1,
+                                      at::IntArrayRef({2, 1}), at::IntArrayRef({2, 1}), 2);
+  EXPECT_TRUE(at::allclose(y.features(), dense.permute({0, 2, 3, 1}).index({at[0], at[1], at[2]})));
+  EXPECT_TRUE(y.coordinates().is_same(x.coordinates()));
+}
+
+TEST(Layers, HaveTheGradientsOfDifferences) {
+  const VoxelTensor x = cloud(30, 2);
+  auto same = in_double(nn::SubmanifoldConv(ConvOptions(2, 3, {3, 3})));
+  auto down = in_double(nn::SparseConv(ConvOptions(2, 3, {2, 3})));
+  auto all = in_double(nn::SparseConv(ConvOptions(2, 3, {3, 3}).targets(ConvolutionTargets::reachable).bias(false)));
+  auto up = in_double(nn::SparseConvTranspose(ConvOptions(2, 3, {2, 2})));
+  auto coarse = in_double(nn::SparseConv(ConvOptions(2, 2, {2, 2})));
+  auto back = in_double(nn::InverseConv(ConvOptions(2, 3, {2, 2})));
+  auto norm = in_double(nn::VoxelBatchNorm(2));
+
+  expect_gradients(*same, x, [&](const VoxelTensor& v) { return same(v).features(); });
+  expect_gradients(*down, x, [&](const VoxelTensor& v) { return down(v).features(); });
+  expect_gradients(*all, x, [&](const VoxelTensor& v) { return all(v).features(); });
+  expect_gradients(*up, x, [&](const VoxelTensor& v) { return up(v).features(); });
+  expect_gradients(*back, x, [&](const VoxelTensor& v) { return back(coarse(v)).features(); });
+  expect_gradients(*norm, x, [&](const VoxelTensor& v) { return norm(v).features(); });
+}
+
+TEST(Layers, PoolingHasTheGradientsOfDifferences) {
+  const VoxelTensor x = cloud(40, 2);
+  for (const PoolMode mode : {PoolMode::sum, PoolMode::avg, PoolMode::max}) {
+    nn::SparsePool pool(PoolOptions({2, 2}).mode(mode));
+    nn::SparseUnpool unpool(PoolOptions({2, 2}));
+    nn::GlobalPool global(mode);
+
+    expect_gradients(*pool, x, [&](const VoxelTensor& v) { return pool(v).features(); });
+    expect_gradients(*pool, x, [&](const VoxelTensor& v) { return unpool(pool(v)).features(); });
+    expect_gradients(*global, x, [&](const VoxelTensor& v) { return global(v); });
+  }
+}
+
+TEST(Layers, ShareThePlansOfACloud) {
+  const VoxelTensor x = cloud(60, 4);
+  auto stem = in_double(nn::SubmanifoldConv(ConvOptions(4, 8, {3, 3})));
+  auto again = in_double(nn::SubmanifoldConv(ConvOptions(8, 8, {3, 3})));
+  auto down = in_double(nn::SparseConv(ConvOptions(8, 8, {2, 2})));
+  nn::SparsePool pool(PoolOptions({3, 3}).stride({2, 2}).mode(PoolMode::avg));
+  auto up = in_double(nn::InverseConv(ConvOptions(8, 4, {2, 2})));
+
+  const VoxelTensor fine = again(stem(x));
+  const VoxelTensor coarse = down(fine);
+  const VoxelTensor sum = coarse + pool(fine);
+  const VoxelTensor y = up(sum).cat(fine);
+
+  EXPECT_EQ(x.cache()->size(), 3U);
+  EXPECT_TRUE(y.coordinates().is_same(x.coordinates()));
+  EXPECT_EQ(y.features().sizes(), at::IntArrayRef({60, 12}));
+  EXPECT_EQ(coarse.stride(), (std::vector<std::int64_t>{2, 2}));
+  EXPECT_EQ(y.stride(), (std::vector<std::int64_t>{1, 1}));
+}
+
+TEST(Layers, GenerativeThenPruned) {
+  const VoxelTensor x = cloud(12, 3);
+  auto up = in_double(nn::SparseConvTranspose(ConvOptions(3, 2, {2, 2})));
+
+  const VoxelTensor all = up(x);
+  const VoxelTensor kept = all.prune(all.features().select(1, 0).gt(0));
+
+  EXPECT_EQ(all.size(), 48);
+  EXPECT_TRUE(at::equal(up->onto(x, kept.coordinates()).features(), kept.features()));
+}
+
+TEST(Layers, RunOverAPlanThatWasBuiltBefore) {
+  const VoxelTensor x = cloud(20, 2);
+  const auto plan = ConvolutionPlan::build(x.coordinates(), {{3, 3}, {}, {}});
+  auto layer = in_double(nn::SubmanifoldConv(ConvOptions(2, 3, {3, 3})));
+  at::Tensor moved = x.coordinates().clone();
+  moved[7][2] += 100;
+
+  EXPECT_TRUE(at::equal(layer->over(x, plan).features(), layer(x).features()));
+  EXPECT_EQ(x.cache()->size(), 1U);
+  const std::string sentence = sentence_of([&] { layer->over(VoxelTensor(x.features(), moved), plan); });
+  EXPECT_NE(sentence.find("the plan belongs to other coordinates: coordinates[7] = ("), std::string::npos) << sentence;
+}
+
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    register_module("stem", stem);
+    register_module("norm", norm);
+    register_module("down", down);
+    register_module("up", up);
+  }
+  VoxelTensor forward(const VoxelTensor& x) {
+    const VoxelTensor fine = norm(stem(x)).map([](const at::Tensor& t) { return t.relu(); });
+    return up(down(fine)).cat(fine);
+  }
+  nn::SubmanifoldConv stem{ConvOptions(2, 4, {3, 3}).groups(2)};
+  nn::VoxelBatchNorm norm{4};
+  nn::SparseConv down{ConvOptions(4, 6, {2, 2})};
+  nn::InverseConv up{ConvOptions(6, 4, {2, 2})};
+};
+TORCH_MODULE(Net);
+
+TEST(Layers, StateDictsHaveTheUserLayout) {
+  const VoxelTensor x = cloud(40, 2);
+  auto net = in_double(Net());
+  auto other = in_double(Net());
+  net->eval();
+  other->eval();
+
+  const auto state = nn::state_dict(*net);
+  nn::load_state_dict(*other, state);
+
+  EXPECT_EQ(state["stem.weight"].sizes(), at::IntArrayRef({4, 1, 3, 3}));
+  EXPECT_EQ(state["up.weight"].sizes(), at::IntArrayRef({6, 4, 2, 2}));
+  EXPECT_TRUE(at::equal(net(x).features(), other(x).features()));
+  torch::OrderedDict<std::string, at::Tensor> short_state;
+  EXPECT_EQ(sentence_of([&] { nn::load_state_dict(*net, short_state); }),
+            "[lacewing.load_state_dict] stem.weight is missing");
+}
+
+TEST(Layers, CloneAndStandInSequences) {
+  const VoxelTensor x = cloud(40, 2);
+  auto layer = in_double(nn::SubmanifoldConv(ConvOptions(2, 2, {3, 3})));
+  const auto copy = std::dynamic_pointer_cast<nn::SubmanifoldConvImpl>(layer->clone());
+  torch::nn::Sequential stack(in_double(nn::SparseConv(ConvOptions(2, 4, {2, 2}))), in_double(nn::VoxelBatchNorm(4)),
+                              in_double(nn::InverseConv(ConvOptions(4, 1, {2, 2}).bias(false))));
+
+  EXPECT_TRUE(at::equal(copy->forward(x).features(), layer(x).features()));
+  EXPECT_FALSE(copy->weight.is_same(layer->weight));
+  EXPECT_EQ(stack->forward<VoxelTensor>(x).features().sizes(), at::IntArrayRef({40, 1}));
+  EXPECT_EQ(stack->parameters().size(), 5U);
+}
+
+TEST(Layers, RefuseBadInputWithASentence) {
+  const VoxelTensor x = cloud(10, 2);
+
+  EXPECT_EQ(sentence_of([] { nn::SubmanifoldConv(ConvOptions(4, 6, {3, 3}).groups(3)); }),
+            "[lacewing.SubmanifoldConv] 3 groups do not divide 4 input and 6 output channels");
+  EXPECT_EQ(sentence_of([] { nn::SparseConv(ConvOptions(4, 6, {3, 0})); }),
+            "[lacewing.SparseConv] kernel_size must be 2 positive integers, not (3, 0)");
+  EXPECT_EQ(sentence_of([] { nn::SparseConv(ConvOptions(4, 6, {3, 3}).stride({2})); }),
+            "[lacewing.SparseConv] stride must be 2 positive integers, not (2,)");
+  EXPECT_EQ(sentence_of([] { nn::SparsePool(PoolOptions({})); }),
+            "[lacewing.SparsePool] kernel_size must have 1 to 4 entries, not 0");
+  EXPECT_EQ(sentence_of([&] { in_double(nn::InverseConv(ConvOptions(2, 2, {2, 2})))(x); }),
+            "[lacewing.InverseConv] no layer with kernel_size (2, 2), stride (2, 2) and dilation (1, 1) led to these "
+            "voxels");
+  EXPECT_EQ(sentence_of([&] { x.replace(x.features().narrow(0, 0, 9)); }),
+            "[lacewing.VoxelTensor] features of shape (9, 2) do not have one row for each of the 10 voxels");
+  EXPECT_EQ(sentence_of([&] { VoxelTensor(x.features(), x.coordinates().to(at::kLong)); }),
+            "[lacewing.VoxelTensor] coordinates must be int32 of shape (voxels, 1 + axes), not int64 of shape (10, 3)");
+  EXPECT_EQ(sentence_of([&] { x + cloud(9, 2); }),
+            "[lacewing.VoxelTensor] the two tensors lie on different voxels (10 and 9 of them)");
+  EXPECT_EQ(sentence_of([&] { x.prune(x.features()); }),
+            "[lacewing.VoxelTensor] mask must be 10 booleans, not float64 of shape (10, 2)");
+}
+
+}  // namespace
+}  // namespace lacewing
