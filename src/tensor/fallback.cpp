@@ -46,8 +46,8 @@ using Table = std::unordered_map<std::string, Rule>;
 const Table& table() {
   static const Table rules = [] {
     Table all;
-    for (const auto& family : {access_rules(), componentwise_rules(), reduction_rules(), softmax_rules(), shape_rules(),
-                               join_rules(), indexing_rules(), matmul_rules()}) {
+    for (const auto& family : {access_rules(), format_rules(), componentwise_rules(), reduction_rules(),
+                               softmax_rules(), shape_rules(), join_rules(), indexing_rules(), matmul_rules()}) {
       for (const RuleEntry& entry : family) {
         TORCH_CHECK(all.emplace(entry.op, entry.rule).second, "[lacewing.SparseTensor] two rules for ", entry.op);
       }
@@ -167,6 +167,12 @@ std::vector<c10::IValue> Call::call_with(const std::function<at::Tensor(const at
   return call(std::move(with));
 }
 
+void Call::map_results(const std::function<at::Tensor(const at::Tensor&)>& replace) {
+  for (c10::IValue& result : results_) {
+    result = mapped(result, replace);
+  }
+}
+
 bool Call::give(const at::Tensor& result) { return give(std::vector<c10::IValue>{result}); }
 
 bool Call::give(std::vector<c10::IValue> results) {
@@ -229,6 +235,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   Call call(op, keys, stack);
   look_at_all(call);
   answer(call);
+  keep_format(call);
   mark_views(call);
   torch::jit::drop(*stack, call.args.size());
   for (const c10::IValue& result : call.results()) {

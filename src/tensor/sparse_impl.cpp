@@ -45,6 +45,13 @@ struct ComponentsGrad : torch::autograd::AutogradMeta {
     return wants_grad(*components_);
   }
 
+  /// Optimizers read it, in C++ and in Python: without an error they would leave the tensor as it is, in silence.
+  const at::Tensor& grad() const override {
+    TORCH_CHECK(false,
+                "[lacewing.SparseTensor] a sparse tensor has no grad of its own: gradients reach its values and its "
+                "fill, so read values().grad, and give values() to the optimizer");
+  }
+
   const Components* components_;
 
  private:
@@ -254,7 +261,11 @@ Fill fill_for(const Components& c, const std::function<at::Tensor(const at::Tens
   return {block.dim() == 0 ? FillKind::scalar : FillKind::array, block};
 }
 
-at::Scalar fill_number(const Components& c) { return c.fill.value.item(); }
+at::Scalar fill_number(const Components& c) {
+  const at::Tensor& value = c.fill.value;
+  const bool known = c.fill.number && !value.is_inference() && value._version() == 0;
+  return known ? *c.fill.number : value.item();
+}
 
 at::Tensor densified(const Components& given) {
   TORCH_CHECK(given.has_fill(),
@@ -298,8 +309,8 @@ void mark_view(const std::string& op, const at::Tensor& result, const at::Tensor
     return;
   }
   const Components& c = of->get();
-  const bool shared = result.is_alias_of(c.values) || result.is_alias_of(c.pattern->indices()) ||
-                      (c.has_fill() && result.is_alias_of(c.fill.value));
+  const bool shared =
+      result.is_alias_of(c.values) || c.pattern->shares(result) || (c.has_fill() && result.is_alias_of(c.fill.value));
   if (!shared && !result.is_inference()) {
     of->copies->watch(op, result);
   }

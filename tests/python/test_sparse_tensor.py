@@ -232,7 +232,34 @@ def test_assignment_writes_what_it_writes_to_a_strided_tensor(index: object) -> 
     assert torch.equal(s.to_dense(), dense)
 
 
-@pytest.mark.parametrize("index", [0, slice(1, 3), (0, slice(None)), ..., (None, 0), torch.tensor([0, 1])])
+@pytest.mark.parametrize(
+    "index", [0, slice(1, 3), (0, slice(None)), ..., (..., -1), (slice(None, None, 2), slice(1, 4)), (slice(3, 1), 0)]
+)
+@pytest.mark.parametrize("fill", [0.0, 2.0])
+def test_slices_are_written_as_in_a_strided_tensor(index: object, fill: float) -> None:
+    s = example(fill=fill)
+    dense = s.to_dense()
+    value = torch.arange(dense[index].numel(), dtype=torch.float64).view(dense[index].shape)
+
+    for written in (7.0, value):
+        s[index] = written
+        dense[index] = written
+
+        assert torch.equal(s.to_dense(), dense)
+    hybrid = lacewing.sparse_coo_tensor([[0, 2]], torch.ones(2, 3), (4, 3))
+    hybrid[1:3] = torch.tensor([1.0, 2.0, 3.0])
+    assert hybrid.to_dense().tolist() == [[1, 1, 1], [1, 2, 3], [1, 2, 3], [0, 0, 0]]
+
+
+def test_4_writing_too_many_elements_obeys_the_policy() -> None:
+    s = lacewing.sparse_coo_tensor([[0], [0]], [1.0], (10**6, 10**6))
+
+    with pytest.raises(RuntimeError, match=r"aten::index_put has no sparse form here .* above the limit of 4 GiB"):
+        s[:] = 1.0
+    assert s.nse == 1
+
+
+@pytest.mark.parametrize("index", [(None, 0), torch.tensor([0, 1]), (True, 0), ("x", 0), (..., ...)])
 def test_other_assignments_are_refused(index: object) -> None:
     s = example()
     before = s.to_dense()

@@ -49,6 +49,19 @@ def test_the_law_holds_for_every_entry_of_the_operator_database(device: str, spl
         assert counts["native"] >= NATIVE
 
 
+@pytest.mark.parametrize(
+    ("format", "split", "fill"), [("gcrs", 0, "zero"), ("gccs", 0, "one"), ("gccs", 1, "array"), ("gcrs", 1, "one")]
+)
+def test_the_law_holds_in_compressed_formats(device: str, format: str, split: int, fill: str) -> None:
+    rows = {op.formatted_name: check_entry(op, device, split, fill, limit=2, format=format) for op in ENTRIES}
+
+    counts = table(rows)
+
+    assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
+    if (split, fill) == (0, "zero"):
+        assert counts["native"] >= NATIVE
+
+
 def test_the_law_holds_for_uncoalesced_tensors(device: str) -> None:
     rows = {op.formatted_name: check_entry(op, device, limit=2, twice=True) for op in ENTRIES}
 
@@ -57,9 +70,9 @@ def test_the_law_holds_for_uncoalesced_tensors(device: str) -> None:
     assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
 
 
-@pytest.mark.parametrize("split", [0, 1])
-def test_gradients_reach_the_values_and_the_fill_for_every_entry(device: str, split: int) -> None:
-    rows = {op.formatted_name: check_gradient(op, device, split, limit=2) for op in ENTRIES}
+@pytest.mark.parametrize(("split", "format"), [(0, "coo"), (1, "coo"), (0, "gccs")])
+def test_gradients_reach_the_values_and_the_fill_for_every_entry(device: str, split: int, format: str) -> None:
+    rows = {op.formatted_name: check_gradient(op, device, split, 2, format) for op in ENTRIES}
 
     counts = table(rows)
 
