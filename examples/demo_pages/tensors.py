@@ -29,7 +29,7 @@ G = S.to_gcs(row_dims=(0,))                     # compressed rows: CSR in two di
 def make(step: Step) -> Page:
     """Draws tensors and their formats, counts what torch's ops do with them, and times a few."""
     step("drawing a matrix")
-    graph = _grid(24)
+    graph = _grid(10)
     spy = html.picture(
         _spy(graph), "A grid's Laplacian, and the 4-D tensor of the same numbers as a matrix of its odd and even dims."
     )

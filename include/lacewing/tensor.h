@@ -115,6 +115,10 @@ LACEWING_API at::Tensor from_torch(const at::Tensor& sparse);
 LACEWING_API at::Tensor to_torch(const at::Tensor& sparse, at::Layout layout = at::kSparse,
                                  at::OptionalIntArrayRef blocksize = {});
 
+/// The dims, outermost first, in whose order a strided array is C-contiguous, or none: `a.permute(order)` is
+/// contiguous. Dims of size 1 stay at their places, and an array without elements is contiguous as it is.
+LACEWING_API std::optional<std::vector<std::int64_t>> contiguous_order(at::IntArrayRef shape, at::IntArrayRef strides);
+
 /// (dims, nse): distinct random places within the size, sorted. Memory in proportion to nse.
 LACEWING_API at::Tensor random_indices(at::IntArrayRef size, std::int64_t nse, at::Device device = at::kCPU,
                                        std::optional<at::Generator> generator = {});

@@ -5,7 +5,7 @@ from ._library import ops
 from .backend import backend, cpu_isa, get_backend, set_backend
 from .densify import densify_policy, record_densified, set_densify_policy
 from .files import load_npz, read_mtx, read_tns, save_npz, write_mtx, write_tns
-from .generate import diags, eye, random
+from .generate import contiguous_order, diags, eye, random, strided
 from .info import (
     SparseProductInfo,
     SparseScaleInfo,
@@ -37,6 +37,7 @@ __all__ = [
     "SparseScaleInfo",
     "SparseTensor",
     "backend",
+    "contiguous_order",
     "conv",
     "cpu_isa",
     "densify_policy",
@@ -66,6 +67,7 @@ __all__ = [
     "sparse_scale",
     "sparse_scale_infos",
     "spy",
+    "strided",
     "to_sparse",
     "undefined",
     "write_mtx",

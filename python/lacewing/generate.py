@@ -1,4 +1,4 @@
-"""Sparse tensors from few numbers: random ones, identities, diagonals."""
+"""Tensors from few numbers: random sparse ones, identities, diagonals; strides."""
 
 from __future__ import annotations
 
@@ -73,3 +73,18 @@ def diags(
         raise ValueError(f"[lacewing.diags] {len(lines)} diagonals need as many offsets, not {len(steps)}")
     tensors = [torch.as_tensor(line) for line in lines]
     return SparseTensor(ops.sparse_diags(tensors, steps, None if size is None else list(size)))
+
+
+def strided(strides: Sequence[int], values: Tensor, shape: Sequence[int]) -> Tensor:
+    """The strided tensor whose element I lies ``sum(strides * I)`` behind the first of ``values``; it is a view."""
+    return torch.as_strided(values, tuple(shape), tuple(strides))
+
+
+def contiguous_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
+    """The dims, outermost first, in whose order a strided array is C-contiguous; None where it is in no order.
+
+    ``torch.as_strided(values, shape, strides).permute(contiguous_order(shape, strides))`` is contiguous. Dims of size 1
+    stay at their places.
+    """
+    order = ops.contiguous_order(list(shape), list(strides))
+    return None if order is None else tuple(order)

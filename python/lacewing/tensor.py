@@ -402,6 +402,28 @@ def _number_arguments(op: str, fill_value: object, values: Tensor) -> tuple[int,
     return 2, torch.as_tensor(fill_value, dtype=values.dtype, device=values.device)
 
 
+def _as_tensor(
+    op: str,
+    name: str,
+    data: object,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """A tensor of numbers in lists; ragged lists and other things get a sentence."""
+    try:
+        return torch.as_tensor(data, dtype=dtype, device=device)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"[lacewing.{op}] {name} are no array of numbers: {error}") from error
+
+
+def _index_array(op: str, name: str, data: object, values: Tensor) -> Tensor:
+    """Indices from lists, beside the values; those of a tensor stay where they are."""
+    if isinstance(data, Tensor):
+        return data
+    array = _as_tensor(op, name, data, device=values.device)
+    return array.to(torch.int64) if array.numel() == 0 else array
+
+
 def is_sparse_tensor(tensor: object) -> bool:
     """Whether it is a sparse tensor of this library."""
     return isinstance(tensor, SparseTensor) or (isinstance(tensor, Tensor) and _is_inner(tensor))
@@ -427,10 +449,8 @@ def sparse_coo_tensor(
     if empty and isinstance(fill_value, Tensor):
         dtype = fill_value.dtype if dtype is None else dtype
         device = fill_value.device if device is None else device
-    entries = torch.as_tensor(values, dtype=dtype, device=device)
-    places = torch.as_tensor(indices, device=entries.device)
-    if places.numel() == 0 and not isinstance(indices, Tensor):
-        places = places.to(torch.int64)
+    entries = _as_tensor("sparse_coo_tensor", "values", values, dtype, device)
+    places = _index_array("sparse_coo_tensor", "indices", indices, entries)
     if requires_grad:
         entries = entries.detach().requires_grad_()
     kind, fill = _fill_arguments("sparse_coo_tensor", fill_value, entries)
@@ -455,11 +475,9 @@ def sparse_gcs_tensor(
     ``plain_indices`` are their columns; int32 or int64, kept as they are. ``row_dims`` and ``col_dims`` as in
     ``to_gcs``, ``fill_value`` as in ``sparse_coo_tensor``. Differentiable in values and fill.
     """
-    entries = torch.as_tensor(values)
-    starts = torch.as_tensor(compressed_indices, device=entries.device)
-    plain = torch.as_tensor(plain_indices, device=entries.device)
-    if plain.numel() == 0 and not isinstance(plain_indices, Tensor):
-        plain = plain.to(torch.int64)
+    entries = _as_tensor("sparse_gcs_tensor", "values", values)
+    starts = _index_array("sparse_gcs_tensor", "compressed_indices", compressed_indices, entries)
+    plain = _index_array("sparse_gcs_tensor", "plain_indices", plain_indices, entries)
     if requires_grad:
         entries = entries.detach().requires_grad_()
     kind, fill = _fill_arguments("sparse_gcs_tensor", fill_value, entries)

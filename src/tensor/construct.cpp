@@ -193,6 +193,8 @@ at::Tensor sparse_coo_tensor(const at::Tensor& indices, const at::Tensor& values
 at::Tensor to_sparse(const at::Tensor& dense, std::optional<std::int64_t> sparse_dims, const Fill& given) {
   const char* const op = "to_sparse";
   TORCH_CHECK(!tensor::is_sparse(dense), "[lacewing.", op, "] the tensor is sparse already");
+  TORCH_CHECK(dense.layout() == at::kStrided, "[lacewing.", op, "] the tensor must be strided, not ", dense.layout(),
+              ": use from_torch(...)");
   tensor::refuse_functorch("elements", dense);
   const std::int64_t count = sparse_dims.value_or(dense.dim());
   TORCH_CHECK(count >= 0 && count <= dense.dim(), "[lacewing.", op, "] sparse_dims must lie between 0 and ",
@@ -205,7 +207,7 @@ at::Tensor to_sparse(const at::Tensor& dense, std::optional<std::int64_t> sparse
   const at::Tensor blocks = dense.reshape(rows);
   const Fill fill = checked_fill(op, given, blocks);
   const at::Tensor keys = at::nonzero(differs(blocks.detach(), fill)).squeeze(1);
-  return tensor::make_tensor({Pattern::of_keys(keys, sparse_sizes), blocks.index_select(0, keys), fill});
+  return tensor::make_tensor({Pattern::of_keys(keys, sparse_sizes), tensor::take_rows(blocks, keys), fill});
 }
 
 at::Tensor to_dense(const at::Tensor& sparse, const std::optional<at::Tensor>& fill) {
@@ -253,7 +255,7 @@ at::Tensor prune(const at::Tensor& t) {
   const at::Tensor kept = at::nonzero(differs(c.values.detach(), {c.fill.kind, c.fill.value.detach()})).squeeze(1);
   return tensor::make_tensor(
       tensor::in_layout({Pattern::of_keys(c.pattern->keys().index_select(0, kept), c.pattern->sizes()),
-                         c.values.index_select(0, kept), c.fill},
+                         tensor::take_rows(c.values, kept), c.fill},
                         components(t).pattern->layout()));
 }
 

@@ -182,15 +182,33 @@ bool Call::give(std::vector<c10::IValue> results) {
 
 std::int64_t wrap_dim(std::int64_t dim, std::int64_t ndim) { return at::maybe_wrap_dim(dim, ndim); }
 
+namespace {
+
+/// A rule; for dtypes that torch's ops on components lack, one that meets such an op declines.
+bool attempt(Rule rule, Call& call) {
+  bool bare = false;
+  call.each_tensor([&](const at::Tensor& t) { bare = bare || (is_sparse(t) && is_bare(t.scalar_type())); });
+  if (!bare) {
+    return rule(call);
+  }
+  try {
+    return rule(call);
+  } catch (const c10::NotImplementedError&) {
+    return Call::decline();
+  }
+}
+
+}  // namespace
+
 void answer(Call& call) {
   if (call.schema().is_mutable() && mutate(call)) {
     return;
   }
-  if (is_pointwise(call.op) && pointwise(call)) {
+  if (is_pointwise(call.op) && attempt(pointwise, call)) {
     return;
   }
   const auto rule = table().find(call.name());
-  if (rule != table().end() && rule->second(call)) {
+  if (rule != table().end() && attempt(rule->second, call)) {
     return;
   }
   if (decomposes(call.op) && decompose(call)) {

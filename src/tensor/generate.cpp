@@ -1,4 +1,4 @@
-// Sparse tensors from few numbers: random places, diagonals.
+// Tensors from few numbers: random places, diagonals, strides.
 #include <algorithm>
 
 #include <ATen/ATen.h>
@@ -6,6 +6,7 @@
 
 #include <lacewing/dispatch/torch.h>
 
+#include "structure/strides.h"
 #include "tensor/construct.h"
 
 namespace lacewing {
@@ -70,6 +71,12 @@ at::Tensor diags(at::TensorList diagonals, at::IntArrayRef offsets, at::Optional
   return lacewing::sparse_coo_tensor(at::stack({at::cat(rows), at::cat(columns)}), at::cat(values), shape);
 }
 
+std::optional<std::vector<std::int64_t>> contiguous_order(at::IntArrayRef shape, at::IntArrayRef strides) {
+  TORCH_CHECK(shape.size() == strides.size(), "[lacewing.contiguous_order] a shape ", shape_text(shape),
+              " needs as many strides, not ", shape_text(strides));
+  return structure::contiguous_order({shape.data(), shape.size()}, {strides.data(), strides.size()});
+}
+
 namespace {
 
 at::Tensor random_indices_op(at::IntArrayRef size, std::int64_t nse, std::optional<at::Device> device,
@@ -81,6 +88,7 @@ at::Tensor random_indices_op(at::IntArrayRef size, std::int64_t nse, std::option
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def("random_indices(int[] size, int nse, Device? device, Generator? generator) -> Tensor", random_indices_op);
+  m.def("contiguous_order(int[] shape, int[] strides) -> int[]?", contiguous_order);
   m.def("sparse_diags(Tensor[] diagonals, int[] offsets, int[]? size) -> Tensor", diags);
 }
 

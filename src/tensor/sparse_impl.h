@@ -46,6 +46,10 @@ Components in_layout(const Components& c, const Layout* layout);
 Components arranged(const Components& c, const Layout& layout);
 /// Adds the rows of each group: (nse, *dense) -> (groups, *dense).
 at::Tensor sum_groups(const at::Tensor& values, const Grouping& grouping);
+/// A dtype that torch's index ops do not take: unsigned integers beyond uint8, and float8.
+bool is_bare(at::ScalarType dtype);
+/// Rows by number, of any dtype.
+at::Tensor take_rows(const at::Tensor& values, const at::Tensor& rows);
 /// Rows in the order of the groups.
 at::Tensor in_order(const at::Tensor& values, const Grouping& grouping);
 

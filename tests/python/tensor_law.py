@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from collections import Counter
@@ -227,6 +228,60 @@ def check_sample(op: Any, sample: Sample, number: int, form_of: tuple[int, str, 
         row.note = f"sample {number}: other values"
         return "wrong"
     return "densified" if densified else "native"
+
+
+def check_undefined(op: Any, device: str = "cpu", format: str = "coo", limit: int = 2) -> Row:
+    """Rule 1 for an undefined fill: what is specified is what the strided tensor has, whatever stands for the rest."""
+    dtype = torch.float64 if torch.float64 in op.supported_dtypes("cpu") else torch.int64
+    samples = sample_rows(op, device, dtype, limit)
+    if isinstance(samples, str):
+        return Row("skipped", samples)
+    row = Row("native")
+    for number, sample in enumerate(samples):
+        if not isinstance(sample.data, Tensor) or sample.data.dtype != dtype:
+            continue
+        row.samples += 1
+        outcome = undefined_outcome(op, sample, format, row)
+        if outcome == "wrong":
+            row.note = f"sample {number}: {row.note}"
+        if OUTCOMES.index(outcome) > OUTCOMES.index(row.outcome):
+            row.outcome = outcome
+    return row if row.samples else Row("skipped", "no sample")
+
+
+def undefined_outcome(op: Any, sample: Sample, format: str, row: Row) -> str:
+    coo = lacewing.ops.tensor_from_dense(sample.data, None, 1, None)
+    try:
+        found = leaves(call(op, (in_format(coo, format), sample.args, sample.kwargs)))
+    except Exception as error:
+        row.note = f"{type(error).__name__}: {str(error)[:150]}"
+        return "refused" if "[lacewing." in str(error) else "wrong"
+    # Masked: a missing element takes no part in a softmax.
+    others = [-math.inf, -math.inf] if "softmax" in op.name or "softmin" in op.name else [1.5, 0.25]
+    if sample.data.dtype == torch.int64:
+        others = [3, 4]
+    for other in others:
+        stand_in = torch.tensor(other, dtype=sample.data.dtype, device=sample.data.device)
+        try:
+            filled = lacewing.ops.tensor_to_dense(coo, stand_in)
+            expected = leaves(call(op, (filled, sample.args, sample.kwargs)))
+        except Exception:
+            continue  # the stand-in is no number for the op
+        if len(expected) != len(found) or not all(map(same_where_specified, found, expected)):
+            row.note = f"other values with {other} for the rest"
+            return "wrong"
+    return "native"
+
+
+def same_where_specified(found: Any, expected: Any) -> bool:
+    if not is_sparse(found) or lacewing.ops.tensor_fill_kind(found) != 1:
+        return same(found, expected)
+    values = torch.ones_like(lacewing.ops.tensor_values(found), dtype=torch.int64)
+    indices = lacewing.ops.tensor_indices(found)
+    ones = lacewing.ops.make_sparse_tensor(indices, values, list(found.shape), 0, None)
+    mask = dense(ones) > 0
+    mine = lacewing.ops.tensor_to_dense(found, torch.zeros((), dtype=found.dtype, device=found.device))
+    return found.shape == expected.shape and same(mine[mask], expected[mask])
 
 
 def follows(operand: Tensor, result: Tensor) -> bool:

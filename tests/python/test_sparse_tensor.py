@@ -121,6 +121,26 @@ def test_11_bad_indices_get_a_sentence(indices: list[object], message: str) -> N
         lacewing.sparse_coo_tensor(indices, [1.0], (3,))
 
 
+@pytest.mark.parametrize(
+    ("indices", "values", "message"),
+    [
+        (
+            [[0, 1], [0]],
+            [1.0, 2.0],
+            r"\[lacewing\.sparse_coo_tensor\] indices are no array of numbers: expected sequence",
+        ),
+        ([[0]], [[1.0, 2.0], [3.0]], r"\[lacewing\.sparse_coo_tensor\] values are no array of numbers"),
+        ([["zero"]], [1.0], r"\[lacewing\.sparse_coo_tensor\] indices are no array of numbers"),
+        ([[float("nan")]], [1.0], "indices must be integers, not Float"),
+        (torch.zeros(1, 1, dtype=torch.int64, device="meta"), [1.0], "indices are on meta, but values are on cpu"),
+        (torch.zeros(1, 1, dtype=torch.bool), [1.0], "indices must be integers, not Bool"),
+    ],
+)
+def test_11_ragged_lists_nan_and_mixed_devices_get_a_sentence(indices: object, values: object, message: str) -> None:
+    with pytest.raises((RuntimeError, ValueError, TypeError), match=message):
+        lacewing.sparse_coo_tensor(indices, values, (3,))
+
+
 def test_22_too_many_elements_are_refused() -> None:
     with pytest.raises(RuntimeError, match="more elements than int64 can count"):
         lacewing.sparse_coo_tensor([[0], [0], [0]], [1.0], (2**40, 2**40, 2**40))

@@ -356,6 +356,8 @@ def test_torch_layouts_that_do_not_fit_are_refused() -> None:
         sample().to_torch(torch.sparse_bsr, (3, 2))
     with pytest.raises(RuntimeError, match="not a strided one: use to_sparse"):
         lacewing.from_torch(torch.ones(2, 2))
+    with pytest.raises(RuntimeError, match=r"the tensor must be strided, not SparseCsr: use from_torch"):
+        lacewing.to_sparse(torch.eye(2).to_sparse_csr())
 
 
 @pytest.mark.parametrize("index", [np.int32, np.int64])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
@@ -148,3 +150,43 @@ def test_spy_counts_many_entries() -> None:
     assert axes.images[0].get_array().shape == (16, 16)
     assert axes.images[0].get_array().sum() == s.nse
     pyplot.close(axes.figure)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (3, 1, 2), (1, 1), (5,), (), (2, 2, 2)])
+def test_5_and_7_every_contiguous_order_is_found(shape: tuple[int, ...]) -> None:
+    for order in itertools.permutations(range(len(shape))):
+        made = torch.empty([shape[d] for d in order]).permute([order.index(d) for d in range(len(shape))])
+
+        found = lacewing.contiguous_order(made.shape, made.stride())
+
+        assert found is not None
+        assert made.permute(found).is_contiguous()
+    c_order = lacewing.contiguous_order(shape, torch.empty(shape).stride())
+    assert c_order == tuple(range(len(shape)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "expected"),
+    [
+        ((2, 3), (4, 1), None),  # a gap
+        ((2, 3), (1, 1), None),  # overlapping
+        ((2, 3), (0, 1), None),  # repeated
+        ((2, 3), (2, 2), None),  # the seed's test would take it
+        ((0, 3), (7, 7), (0, 1)),
+        ((2, 1, 3), (1, 99, 2), (2, 1, 0)),
+    ],
+)
+def test_7_other_strides_are_contiguous_in_no_order(
+    shape: tuple[int, ...], strides: tuple[int, ...], expected: tuple[int, ...] | None
+) -> None:
+    assert lacewing.contiguous_order(shape, strides) == expected
+
+
+def test_6_an_element_lies_at_the_sum_of_its_strides() -> None:
+    values = torch.arange(20)[3:]
+
+    a = lacewing.strided((1, 5), values, (4, 3))
+
+    assert a[2, 1] == 3 + 2 + 5
+    with pytest.raises(RuntimeError, match="a shape \\(2,\\) needs as many strides"):
+        lacewing.contiguous_order((2,), (1, 1))

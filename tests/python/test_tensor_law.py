@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from tensor_law import RANDOM, Row, check_entry, check_gradient
+from tensor_law import RANDOM, Row, check_entry, check_gradient, check_undefined
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +60,16 @@ def test_the_law_holds_in_compressed_formats(device: str, format: str, split: in
     assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
     if (split, fill) == (0, "zero"):
         assert counts["native"] >= NATIVE
+
+
+@pytest.mark.parametrize("format", ["coo", "gccs"])
+def test_the_law_holds_for_undefined_fills_where_elements_are_specified(device: str, format: str) -> None:
+    rows = {op.formatted_name: check_undefined(op, device, format) for op in ENTRIES}
+
+    counts = table(rows)
+
+    assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
+    assert counts["native"] >= 200
 
 
 def test_the_law_holds_for_uncoalesced_tensors(device: str) -> None:

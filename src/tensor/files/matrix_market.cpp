@@ -233,16 +233,9 @@ void write_matrix_market(const at::Tensor& sparse, const std::string& path) {
   tensor::with_sentence(op, path, [&] { text::write_file(path, parts); });
 }
 
-namespace {
-
-at::Tensor read_op(c10::string_view path) { return read_matrix_market(std::string(path)); }
-void write_op(const at::Tensor& sparse, c10::string_view path) { write_matrix_market(sparse, std::string(path)); }
-
-}  // namespace
-
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def("read_matrix_market(str path) -> Tensor", read_op);
-  m.def("write_matrix_market(Tensor sparse, str path) -> ()", write_op);
+  m.def("read_matrix_market(str path) -> Tensor", read_matrix_market);
+  m.def("write_matrix_market(Tensor sparse, str path) -> ()", write_matrix_market);
 }
 
 }  // namespace lacewing

@@ -84,16 +84,9 @@ void write_tns(const at::Tensor& sparse, const std::string& path) {
   tensor::with_sentence(op, path, [&] { text::write_file(path, parts); });
 }
 
-namespace {
-
-at::Tensor read_op(c10::string_view path, at::OptionalIntArrayRef size) { return read_tns(std::string(path), size); }
-void write_op(const at::Tensor& sparse, c10::string_view path) { write_tns(sparse, std::string(path)); }
-
-}  // namespace
-
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def("read_tns(str path, int[]? size) -> Tensor", read_op);
-  m.def("write_tns(Tensor sparse, str path) -> ()", write_op);
+  m.def("read_tns(str path, int[]? size) -> Tensor", read_tns);
+  m.def("write_tns(Tensor sparse, str path) -> ()", write_tns);
 }
 
 }  // namespace lacewing
