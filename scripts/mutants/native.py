@@ -68,7 +68,10 @@ UNITS = {
 }
 
 # What the tests of a suite also need, and no mutant changes.
-COMPANIONS = {"kernels": (), "structure": (Unit("structure/index_set.cpp"),)}
+COMPANIONS = {
+    "kernels": (),
+    "structure": tuple(Unit(f"structure/{name}.cpp") for name in ("compressed", "index_set", "strides")),
+}
 
 
 def suite_of(backend: str) -> str:

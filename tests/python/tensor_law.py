@@ -281,7 +281,7 @@ def same_where_specified(found: Any, expected: Any) -> bool:
     ones = lacewing.ops.make_sparse_tensor(indices, values, list(found.shape), 0, None)
     mask = dense(ones) > 0
     mine = lacewing.ops.tensor_to_dense(found, torch.zeros((), dtype=found.dtype, device=found.device))
-    return found.shape == expected.shape and same(mine[mask], expected[mask])
+    return found.shape == expected.shape and same(mine[mask], dense(expected)[mask])
 
 
 def follows(operand: Tensor, result: Tensor) -> bool:

@@ -237,6 +237,28 @@ def test_2_results_keep_the_format_of_the_first_operand(device: str) -> None:
     assert g[0].format == "coo"
 
 
+@pytest.mark.parametrize("compressed", ["rows", "columns"])
+def test_18_and_19_prune_with_fill_and_the_additive_form_keep_the_format(compressed: str) -> None:
+    g = sample((4, 6), fill=5.0).to_gcs((1,), compressed=compressed)
+
+    additive, rest = g.additive()
+    made = [
+        g.prune(),
+        g.with_fill(1.0),
+        rest,
+        lacewing.from_additive(additive, rest),
+        g.coalesce(),
+        g.to(torch.float32),
+    ]
+
+    assert {t.format for t in made} == {g.format}
+    assert {t.row_dims for t in made} == {(1,)}
+    assert torch.equal(made[0].to_dense(), g.to_dense())
+    assert (made[0].values() == 5).sum() == 0
+    assert torch.equal(made[3].to_dense(), g.to_dense())
+    assert torch.equal(rest.to_dense() + 5, g.to_dense())
+
+
 def test_in_place_ops_keep_the_format() -> None:
     g = sample((4, 6)).to_gcs((1,))
     expected = g.to_dense() * 2
