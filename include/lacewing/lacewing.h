@@ -7,3 +7,4 @@
 #include <lacewing/info.h>
 #include <lacewing/product.h>
 #include <lacewing/tensor.h>
+#include <lacewing/tensor_files.h>

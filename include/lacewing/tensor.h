@@ -10,7 +10,10 @@
 #include <string>
 #include <vector>
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/Layout.h>
+#include <c10/core/Scalar.h>
 #include <c10/util/Exception.h>
 
 #include <lacewing/export.h>
@@ -23,7 +26,8 @@ enum class FillKind : int { scalar, undefined, array };
 /// A fill. The default is the number 0.
 struct LACEWING_API Fill {
   FillKind kind = FillKind::scalar;
-  at::Tensor value;  ///< scalar: 0-d (undefined tensor: 0); array: the dense shape
+  at::Tensor value;                                 ///< scalar: 0-d (undefined tensor: 0); array: the dense shape
+  std::optional<at::Scalar> number = std::nullopt;  ///< of a scalar, where the host knows it: nothing waits for a GPU
 
   static Fill undefined() { return {FillKind::undefined, {}}; }
   /// `value` 0-d: a scalar. Otherwise an array.
@@ -70,6 +74,58 @@ LACEWING_API at::Tensor with_fill(const at::Tensor& sparse, const Fill& fill);
 /// A = additive + COO(fill 0): the fill, and the sparse part whose values have it subtracted.
 LACEWING_API std::pair<at::Tensor, at::Tensor> to_additive(const at::Tensor& sparse);
 LACEWING_API at::Tensor from_additive(const at::Tensor& additive, const at::Tensor& sparse);
+
+/// How a sparse tensor holds its indices. COO: one column of indices for each entry. GCRS, GCCS: the sparse dims are
+/// split into two ordered groups, which make up the rows and the columns of a matrix (the last dim of a group runs
+/// fastest), held as compressed rows or compressed columns. In two dims these are CSR and CSC.
+///
+/// Every op takes every format; sparse results have that of the first sparse operand, with its split where they have as
+/// many sparse dims (rows = dim 0 otherwise), and with fewer than two sparse dims they are COO.
+enum class Format : int { coo, gcrs, gccs };
+
+LACEWING_API Format format(const at::Tensor& sparse);
+/// The dims that make up the rows and the columns; none for COO.
+LACEWING_API std::vector<std::int64_t> row_dims(const at::Tensor& sparse);
+LACEWING_API std::vector<std::int64_t> col_dims(const at::Tensor& sparse);
+/// Where the entries of each row (GCCS: column) begin: (rows + 1,).
+LACEWING_API const at::Tensor& compressed_indices(const at::Tensor& sparse);
+/// The column (GCCS: row) of each entry: (nse,).
+LACEWING_API const at::Tensor& plain_indices(const at::Tensor& sparse);
+
+/// The same tensor in GCRS or, `by_column`, in GCCS: entries sorted, duplicates added, in linear time. `row_dims` is
+/// the first dim by default, `col_dims` the other ones in ascending order. Fewer than two sparse dims stay COO.
+/// Differentiable in values and fill.
+LACEWING_API at::Tensor to_gcs(const at::Tensor& sparse, at::OptionalIntArrayRef row_dims = {},
+                               at::OptionalIntArrayRef col_dims = {}, bool by_column = false);
+/// The same entries, in their order, in COO.
+LACEWING_API at::Tensor to_coo(const at::Tensor& sparse);
+
+/// The sparse tensor of compressed arrays, which it keeps as they are (int32 or int64): those of CSR or, `by_column`,
+/// of CSC in two dims. Entries of a row may come in any order; duplicates add. `size` is the whole shape.
+LACEWING_API at::Tensor sparse_gcs_tensor(const at::Tensor& compressed_indices, const at::Tensor& plain_indices,
+                                          const at::Tensor& values, at::IntArrayRef size,
+                                          at::OptionalIntArrayRef row_dims = {}, at::OptionalIntArrayRef col_dims = {},
+                                          bool by_column = false, const Fill& fill = {});
+
+/// A sparse tensor of torch's own (COO, CSR, CSC, BSR, BSC), with fill 0. COO, CSR and CSC share their memory with the
+/// result; batches of matrices have a batch dim, as rows of GCRS; blocks become entries. Differentiable.
+LACEWING_API at::Tensor from_torch(const at::Tensor& sparse);
+/// torch's own sparse tensor of a layout; it shares memory with a COO, CSR or CSC tensor of that layout. The fill must
+/// be 0. torch::kSparseBsr and torch::kSparseBsc need `blocksize`. Differentiable.
+LACEWING_API at::Tensor to_torch(const at::Tensor& sparse, at::Layout layout = at::kSparse,
+                                 at::OptionalIntArrayRef blocksize = {});
+
+/// The dims, outermost first, in whose order a strided array is C-contiguous, or none: `a.permute(order)` is
+/// contiguous. Dims of size 1 stay at their places, and an array without elements is contiguous as it is.
+LACEWING_API std::optional<std::vector<std::int64_t>> contiguous_order(at::IntArrayRef shape, at::IntArrayRef strides);
+
+/// (dims, nse): distinct random places within the size, sorted. Memory in proportion to nse.
+LACEWING_API at::Tensor random_indices(at::IntArrayRef size, std::int64_t nse, at::Device device = at::kCPU,
+                                       std::optional<at::Generator> generator = {});
+
+/// The matrix with diagonals: offset 0 is the main one, k > 0 lies above it, k < 0 below; a diagonal of one number is
+/// repeated. Without `size` the matrix is square and fits the longest. Differentiable; those of one offset add.
+LACEWING_API at::Tensor diags(at::TensorList diagonals, at::IntArrayRef offsets, at::OptionalIntArrayRef size = {});
 
 /// When an op may turn a sparse tensor into a strided one by itself: it warns above one number of bytes and raises
 /// above another. The environment variable LACEWING_DENSIFY (allow, warn:64MiB, raise:16MiB) gives the first one.

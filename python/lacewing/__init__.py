@@ -4,6 +4,8 @@ from . import conv, etp, product
 from ._library import ops
 from .backend import backend, cpu_isa, get_backend, set_backend
 from .densify import densify_policy, record_densified, set_densify_policy
+from .files import load_npz, read_mtx, read_tns, save_npz, write_mtx, write_tns
+from .generate import contiguous_order, diags, eye, random, strided
 from .info import (
     SparseProductInfo,
     SparseScaleInfo,
@@ -12,10 +14,20 @@ from .info import (
     sparse_product_infos,
     sparse_scale_infos,
 )
+from .interop import from_scipy, from_torch
+from .plots import spy
 from .product import *  # noqa: F403
 from .raw import indexed_scale_segment
 from .scale import SparseScale, sparse_scale
-from .tensor import SparseTensor, from_additive, is_sparse_tensor, sparse_coo_tensor, to_sparse, undefined
+from .tensor import (
+    SparseTensor,
+    from_additive,
+    is_sparse_tensor,
+    sparse_coo_tensor,
+    sparse_gcs_tensor,
+    to_sparse,
+    undefined,
+)
 
 __version__ = "0.1.0"
 
@@ -25,25 +37,40 @@ __all__ = [
     "SparseScaleInfo",
     "SparseTensor",
     "backend",
+    "contiguous_order",
     "conv",
     "cpu_isa",
     "densify_policy",
     "derive_backward",
+    "diags",
     "etp",
+    "eye",
     "from_additive",
+    "from_scipy",
+    "from_torch",
     "get_backend",
     "indexed_scale_segment",
     "is_sparse_tensor",
+    "load_npz",
     "ops",
+    "random",
+    "read_mtx",
+    "read_tns",
     "record_densified",
+    "save_npz",
     "set_backend",
     "set_densify_policy",
     "sparse_coo_tensor",
+    "sparse_gcs_tensor",
     "sparse_product_info",
     "sparse_product_infos",
     "sparse_scale",
     "sparse_scale_infos",
+    "spy",
+    "strided",
     "to_sparse",
     "undefined",
+    "write_mtx",
+    "write_tns",
 ]
 __all__ += product.__all__

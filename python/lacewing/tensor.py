@@ -15,6 +15,7 @@ from ._library import ops
 _F = TypeVar("_F", bound=Callable[..., Any])
 _KEY: Final = "DeferredInit"
 _KINDS: Final = ("scalar", "undefined", "array")
+_FORMATS: Final = ("coo", "gcrs", "gccs")
 
 
 def _not_compiled(function: _F) -> _F:
@@ -90,8 +91,9 @@ class SparseTensor(Tensor):
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         shape = tuple(self._inner.shape)
+        split = "" if self.format == "coo" else f" rows={self.row_dims}, cols={self.col_dims},"
         return (
-            f"<SparseTensor coo: shape={shape}, nse={self.nse}, dtype={self._inner.dtype}, "
+            f"<SparseTensor {self.format}: shape={shape},{split} nse={self.nse}, dtype={self._inner.dtype}, "
             f"device={self._inner.device}, fill={self._fill_text()}>"
         )
 
@@ -114,6 +116,30 @@ class SparseTensor(Tensor):
         """The number of entries."""
         count: int = _own(ops.tensor_nse, self._inner)
         return count
+
+    @property
+    @_not_compiled
+    def format(self) -> str:
+        """``"coo"``, ``"gcrs"`` or ``"gccs"``."""
+        return _FORMATS[_own(ops.tensor_format, self._inner)]
+
+    @property
+    @_not_compiled
+    def row_dims(self) -> tuple[int, ...]:
+        """The dims that make up the rows of a compressed format."""
+        return tuple(_own(ops.tensor_row_dims, self._inner))
+
+    @property
+    @_not_compiled
+    def col_dims(self) -> tuple[int, ...]:
+        """The dims that make up the columns of a compressed format."""
+        return tuple(_own(ops.tensor_col_dims, self._inner))
+
+    @property
+    @_not_compiled
+    def grad(self) -> Tensor | None:  # type: ignore[override]
+        """Refused: gradients live on the components, and so an optimizer takes ``values()``."""
+        return self._inner.grad
 
     @property
     @_not_compiled
@@ -168,6 +194,54 @@ class SparseTensor(Tensor):
         return result
 
     @_not_compiled
+    def compressed_indices(self) -> Tensor:
+        """(rows + 1,): where the entries of each row begin; in GCCS, of each column."""
+        result: Tensor = _own(ops.tensor_compressed_indices, self._inner)
+        return result
+
+    @_not_compiled
+    def plain_indices(self) -> Tensor:
+        """(nse,): the column of each entry; in GCCS, its row."""
+        result: Tensor = _own(ops.tensor_plain_indices, self._inner)
+        return result
+
+    @_not_compiled
+    def to_gcs(
+        self, row_dims: Sequence[int] | None = None, col_dims: Sequence[int] | None = None, compressed: str = "rows"
+    ) -> SparseTensor:
+        """The same tensor in GCRS (``compressed="rows"``) or GCCS (``"columns"``): in two dims CSR and CSC.
+
+        The sparse dims are split into two ordered groups, the rows and the columns of a matrix; ``row_dims`` is the
+        first dim by default, ``col_dims`` the other ones in ascending order. Linear time; differentiable. Fewer than
+        two sparse dims stay COO.
+        """
+        by_column = _by_column("to_gcs", compressed)
+        return SparseTensor(_own(ops.tensor_to_gcs, self._inner, row_dims, col_dims, by_column))
+
+    @_not_compiled
+    def to_coo(self) -> SparseTensor:
+        """The same entries, in their order, in COO."""
+        return SparseTensor(_own(ops.tensor_to_coo, self._inner))
+
+    @_not_compiled
+    def to_torch(self, layout: torch.layout = torch.sparse_coo, blocksize: Sequence[int] | None = None) -> Tensor:
+        """Torch's own sparse tensor of a layout; it shares memory where the layouts agree. The fill must be 0."""
+        result: Tensor = _own(ops.tensor_to_torch, self._inner, layout, blocksize)
+        return result
+
+    def to_scipy(self, format: str | None = None) -> Any:
+        """SciPy's sparse array of the same format, or of ``"coo"``, ``"csr"`` or ``"csc"``; see ``from_scipy``."""
+        from .interop import to_scipy
+
+        return to_scipy(self, format)
+
+    def spy(self, axes: Any = None, **style: Any) -> Any:
+        """Draws where the entries are; see ``lacewing.spy``."""
+        from .plots import spy
+
+        return spy(self, axes, **style)
+
+    @_not_compiled
     def coalesce(self) -> SparseTensor:
         """Entries sorted by index, duplicates added."""
         return SparseTensor(_own(ops.tensor_coalesce, self._inner))
@@ -212,37 +286,71 @@ class SparseTensor(Tensor):
 
     @_not_compiled
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Writes elements given by one integer, index tensor or mask for each sparse dim."""
+        """Writes the elements of integers and slices, or of an index tensor or mask for each sparse dim.
+
+        Every element that is written becomes an entry.
+        """
         if self._read is not None and self._read[1]() is value and self._read[0] is index:
             _own(ops.tensor_forget_copy, self._inner, value)
         if isinstance(value, SparseTensor):
             value = value.to_dense()  # every element of it is written
-        index = index if isinstance(index, tuple) else (index,)
-        if any(not isinstance(i, (int, Tensor)) for i in index):
+        index = self._index_tensors(index if isinstance(index, tuple) else (index,))
+        value = torch.as_tensor(value, dtype=self._inner.dtype, device=self._inner.device)
+        self._inner.index_put_(index, value)
+
+    def _index_tensors(self, index: tuple[Any, ...]) -> list[Tensor | None]:
+        """One index tensor for each sparse dim; slices lie along dims of their own."""
+        device = self._inner.device
+        if all(isinstance(i, Tensor) or type(i) is int for i in index) and any(isinstance(i, Tensor) for i in index):
+            return [torch.as_tensor(i, device=device) for i in index]
+        sparse = _own(ops.tensor_sparse_dim, self._inner)
+        dots = [k for k, i in enumerate(index) if i is Ellipsis]
+        whole = (slice(None),) * (self._inner.dim() - len(index) + len(dots))
+        index = index[: dots[0]] + whole + index[dots[0] + 1 :] if dots else index + whole
+        if (
+            len(dots) > 1
+            or any(type(i) is not int and not isinstance(i, slice) for i in index)
+            or any(i != slice(None) for i in index[sparse:])
+        ):
             raise NotImplementedError(
-                "[lacewing.SparseTensor] assignment takes an integer, an index tensor or a mask for each sparse dim"
+                "[lacewing.SparseTensor] assignment takes integers and slices of the sparse dims, or an integer, an "
+                "index tensor or a mask for each of them"
             )
-        device, dtype = self._inner.device, self._inner.dtype
-        wanted: list[Tensor | None] = [torch.as_tensor(i, device=device) for i in index]
-        self._inner.index_put_(wanted, torch.as_tensor(value, dtype=dtype, device=device))
+        slices = sum(isinstance(i, slice) for i in index[:sparse])
+        tensors: list[Tensor | None] = []
+        for i, size in zip(index[:sparse], self._inner.shape, strict=False):
+            if isinstance(i, slice):
+                slices -= 1
+                chosen = range(*i.indices(size))
+                along = torch.arange(len(chosen), device=device) * chosen.step + chosen.start
+                tensors.append(along.view(-1, *[1] * slices))
+            else:
+                tensors.append(torch.tensor(i, device=device))
+        return tensors
+
+    def _parts(self) -> tuple[Callable[..., SparseTensor], tuple[Any, ...]]:
+        """What makes the tensor again: a function and its arguments."""
+        fill = _own(ops.tensor_fill_kind, self._inner), _own(ops.tensor_fill, self._inner)
+        shape = tuple(self._inner.shape)
+        if self.format == "coo":
+            return _rebuild, (self.indices(), self.values(), shape, *fill)
+        arrays = self.compressed_indices(), self.plain_indices(), self.values(), shape
+        return _rebuild_gcs, (*arrays, self.row_dims, self.col_dims, self.format == "gccs", *fill)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
-        values = self.values()
-        fill = _own(ops.tensor_fill, self._inner)
-        copy = _rebuild(
-            self.indices().clone(),
-            values.detach().clone().requires_grad_(values.requires_grad),
-            tuple(self._inner.shape),
-            _own(ops.tensor_fill_kind, self._inner),
-            None if fill is None else fill.detach().clone().requires_grad_(fill.requires_grad),
-        )
+        make, parts = self._parts()
+        copy = make(*tree_map_only(Tensor, lambda t: t.detach().clone().requires_grad_(t.requires_grad), parts))
         memo[id(self)] = copy
         return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        fill = _own(ops.tensor_fill, self._inner)
-        parts = (self.indices(), self.values(), tuple(self._inner.shape), _own(ops.tensor_fill_kind, self._inner), fill)
-        return _rebuild, parts
+        return self._parts()
+
+
+def _by_column(op: str, compressed: str) -> bool:
+    if compressed not in ("rows", "columns"):
+        raise ValueError(f'[lacewing.{op}] compressed must be "rows" or "columns", not "{compressed}"')
+    return compressed == "columns"
 
 
 def _wrapped(tensor: Tensor) -> Tensor:
@@ -258,8 +366,21 @@ def _rebuild(indices: Tensor, values: Tensor, size: Sequence[int], kind: int, fi
     return SparseTensor(ops.make_sparse_tensor(indices, values, list(size), kind, fill))
 
 
+def _rebuild_gcs(
+    compressed: Tensor, plain: Tensor, values: Tensor, size: Sequence[int], row_dims: Sequence[int],
+    col_dims: Sequence[int], by_column: bool, kind: int, fill: Tensor | None,
+) -> SparseTensor:  # fmt: skip
+    return SparseTensor(
+        ops.make_gcs_tensor(compressed, plain, values, list(size), row_dims, col_dims, by_column, kind, fill)
+    )
+
+
+# torch.load takes the files of torch.save without weights_only=False.
+torch.serialization.add_safe_globals([_rebuild, _rebuild_gcs])
+
+
 def _fill_arguments(op: str, fill_value: object, values: Tensor) -> tuple[int, Tensor | None]:
-    """The kind of a fill and its tensor, for values of such dtype, device and dense shape."""
+    """The kind of a fill (3: a number) and its tensor, for values of such dtype, device and dense shape."""
     if fill_value is None:
         return 0, None
     if isinstance(fill_value, Undefined) or (isinstance(fill_value, (list, tuple)) and len(fill_value) == 0):
@@ -277,8 +398,30 @@ def _number_arguments(op: str, fill_value: object, values: Tensor) -> tuple[int,
             raise TypeError(
                 f"[lacewing.{op}] a {type(fill_value).__name__} as fill cannot be cast to the values' {values.dtype}"
             )
-        return 0, torch.tensor(fill_value, dtype=values.dtype, device=values.device)
+        return 3, torch.tensor(fill_value, dtype=values.dtype)  # on the host, whatever the device
     return 2, torch.as_tensor(fill_value, dtype=values.dtype, device=values.device)
+
+
+def _as_tensor(
+    op: str,
+    name: str,
+    data: object,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """A tensor of numbers in lists; ragged lists and other things get a sentence."""
+    try:
+        return torch.as_tensor(data, dtype=dtype, device=device)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"[lacewing.{op}] {name} are no array of numbers: {error}") from error
+
+
+def _index_array(op: str, name: str, data: object, values: Tensor) -> Tensor:
+    """Indices from lists, beside the values; those of a tensor stay where they are."""
+    if isinstance(data, Tensor):
+        return data
+    array = _as_tensor(op, name, data, device=values.device)
+    return array.to(torch.int64) if array.numel() == 0 else array
 
 
 def is_sparse_tensor(tensor: object) -> bool:
@@ -306,14 +449,42 @@ def sparse_coo_tensor(
     if empty and isinstance(fill_value, Tensor):
         dtype = fill_value.dtype if dtype is None else dtype
         device = fill_value.device if device is None else device
-    entries = torch.as_tensor(values, dtype=dtype, device=device)
-    places = torch.as_tensor(indices, device=entries.device)
-    if places.numel() == 0 and not isinstance(indices, Tensor):
-        places = places.to(torch.int64)
+    entries = _as_tensor("sparse_coo_tensor", "values", values, dtype, device)
+    places = _index_array("sparse_coo_tensor", "indices", indices, entries)
     if requires_grad:
         entries = entries.detach().requires_grad_()
     kind, fill = _fill_arguments("sparse_coo_tensor", fill_value, entries)
     return SparseTensor(ops.make_sparse_tensor(places, entries, None if size is None else list(size), kind, fill))
+
+
+@_not_compiled
+def sparse_gcs_tensor(
+    compressed_indices: object,
+    plain_indices: object,
+    values: object,
+    size: Sequence[int],
+    row_dims: Sequence[int] | None = None,
+    col_dims: Sequence[int] | None = None,
+    compressed: str = "rows",
+    fill_value: object = None,
+    requires_grad: bool = False,
+) -> SparseTensor:
+    """The sparse tensor of the arrays of GCRS (``compressed="rows"``, in two dims CSR) or GCCS (``"columns"``, CSC).
+
+    Entries of row r are ``compressed_indices[r]`` to ``compressed_indices[r + 1] - 1``, in any order, and
+    ``plain_indices`` are their columns; int32 or int64, kept as they are. ``row_dims`` and ``col_dims`` as in
+    ``to_gcs``, ``fill_value`` as in ``sparse_coo_tensor``. Differentiable in values and fill.
+    """
+    entries = _as_tensor("sparse_gcs_tensor", "values", values)
+    starts = _index_array("sparse_gcs_tensor", "compressed_indices", compressed_indices, entries)
+    plain = _index_array("sparse_gcs_tensor", "plain_indices", plain_indices, entries)
+    if requires_grad:
+        entries = entries.detach().requires_grad_()
+    kind, fill = _fill_arguments("sparse_gcs_tensor", fill_value, entries)
+    by_column = _by_column("sparse_gcs_tensor", compressed)
+    return SparseTensor(
+        ops.make_gcs_tensor(starts, plain, entries, list(size), row_dims, col_dims, by_column, kind, fill)
+    )
 
 
 @_not_compiled

@@ -74,7 +74,7 @@ UNITS = {
 # What the tests of a suite also need, and no mutant changes.
 COMPANIONS = {
     "kernels": (),
-    "structure": (Unit("structure/index_set.cpp"),),
+    "structure": tuple(Unit(f"structure/{name}.cpp") for name in ("compressed", "index_set", "strides")),
     "conv": (Unit("conv/geometry.cpp"), Unit("conv/voxels.cpp"), Unit("kernels/cpu/conv.cpp")),
 }
 

@@ -92,9 +92,12 @@ at::Tensor pick_rows(const Components& c, const at::Tensor& positions) {
 }
 
 Aligned align(const std::vector<Components>& operands, Join join) {
+  const bool one_set = std::all_of(operands.begin(), operands.end(), [&](const Components& c) {
+    return c.pattern == operands.front().pattern && c.pattern->known_distinct();
+  });
   std::vector<Components> all;
   for (const Components& c : operands) {
-    all.push_back(coalesced(c));
+    all.push_back(one_set ? c : coalesced(c));
   }
   const auto first = all.front().pattern;
   const bool same = std::all_of(all.begin(), all.end(), [&](const Components& c) {

@@ -52,6 +52,8 @@ class Call {
   static bool decline() { return false; }
 
   const std::vector<c10::IValue>& results() const { return results_; }
+  /// Replaces every sparse tensor among the results.
+  void map_results(const std::function<at::Tensor(const at::Tensor&)>& replace);
 
  private:
   std::vector<c10::IValue> results_;
@@ -68,6 +70,7 @@ struct RuleEntry {
 
 /// The families. Each has its file, and its rows of the table at the end of it.
 std::span<const RuleEntry> access_rules();
+std::span<const RuleEntry> format_rules();
 std::span<const RuleEntry> componentwise_rules();
 std::span<const RuleEntry> reduction_rules();
 std::span<const RuleEntry> softmax_rules();
@@ -85,6 +88,9 @@ bool mutate(Call& call);
 
 /// Answers any call, by the rules in their order.
 void answer(Call& call);
+
+/// Brings sparse results into the format of the first sparse operand.
+void keep_format(Call& call);
 
 /// A dim in [0, ndim), or torch's error.
 std::int64_t wrap_dim(std::int64_t dim, std::int64_t ndim);

@@ -21,7 +21,7 @@ bool on_components(Call& call) {
 bool to_copy(Call& call) {
   const c10::IValue& dtype = call.arg("dtype");
   const bool casts = !dtype.isNone() && dtype.toScalarType() != call.sparse().values.scalar_type();
-  const Components c = casts ? coalesced(call.sparse()) : call.sparse();
+  const Components c = casts ? without_duplicates(call.sparse()) : call.sparse();
   std::vector<c10::IValue> args = call.args;
   args[static_cast<std::size_t>(call.find("memory_format"))] = c10::IValue();
   const auto on = [&](const at::Tensor& t) {

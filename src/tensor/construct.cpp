@@ -1,5 +1,7 @@
 // Making sparse tensors and taking them apart: the public functions, their registered ops, and the rules of the torch
 // ops that do the same.
+#include "tensor/construct.h"
+
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -8,10 +10,11 @@
 
 #include "structure/index_set.h"
 #include "tensor/call.h"
-#include "tensor/sparse_impl.h"
 
 namespace lacewing {
 
+using tensor::checked;
+using tensor::checked_fill;
 using tensor::components;
 using tensor::Components;
 using tensor::Dims;
@@ -21,12 +24,78 @@ namespace {
 
 std::string shape_of(const Dims& shape) { return shape_text(at::IntArrayRef(shape)); }
 
+}  // namespace
+
+namespace tensor {
+
 const Components& checked(const char* op, const at::Tensor& sparse) {
   TORCH_CHECK(tensor::is_sparse(sparse), "[lacewing.", op,
               "] the tensor must be a sparse tensor, not a strided one of ",
               sparse.defined() ? "shape " + shape_text(sparse.sizes()) : "no shape");
   return components(sparse);
 }
+
+void check_numel(const char* op, const Dims& shape) {
+  // Sizes of 0 do not help: torch multiplies the others.
+  Dims counted = shape;
+  std::erase(counted, 0);
+  std::int64_t product = 0;
+  TORCH_CHECK(structure::checked_product(counted, product), "[lacewing.", op, "] size ", shape_of(shape),
+              " has more elements than int64 can count");
+}
+
+std::int64_t first_outside(const at::Tensor& indices, const Dims& sizes) {
+  const std::int64_t nse = indices.size(1);
+  if (indices.is_cpu()) {
+    return structure::first_outside({indices.const_data_ptr<std::int64_t>(), nse, indices.stride(0), indices.stride(1)},
+                                    sizes, torch_executor());
+  }
+  const auto limit = at::tensor(at::IntArrayRef(sizes), indices.options()).unsqueeze(1);
+  const auto outside = at::logical_or(indices < 0, indices >= limit).any(0);
+  const auto places = at::where(outside, at::arange(nse, indices.options()), nse);
+  return nse == 0 ? 0 : places.min().item<std::int64_t>();
+}
+
+Fill checked_fill(const char* op, const Fill& fill, const at::Tensor& values) {
+  if (fill.kind == FillKind::undefined) {
+    return Fill::undefined();
+  }
+  if (!fill.value.defined()) {
+    return {FillKind::scalar, at::zeros({}, values.options().requires_grad(false)), at::Scalar(0)};
+  }
+  TORCH_CHECK(!tensor::is_sparse(fill.value), "[lacewing.", op, "] the fill must be a strided tensor");
+  if (fill.value.unsafeGetTensorImpl()->is_wrapped_number()) {
+    TORCH_CHECK_TYPE(at::canCast(fill.value.scalar_type(), values.scalar_type()), "[lacewing.", op, "] a fill of type ",
+                     fill.value.scalar_type(), " cannot be cast to the values' ", values.scalar_type());
+    const at::Scalar number = fill.value.to(values.scalar_type()).item();
+    return {FillKind::scalar, at::scalar_tensor(number, values.options().requires_grad(false)), number};
+  }
+  TORCH_CHECK_TYPE(fill.value.scalar_type() == values.scalar_type() && fill.value.device() == values.device(),
+                   "[lacewing.", op, "] the fill is ", fill.value.scalar_type(), " on ", fill.value.device(),
+                   ", but values are ", values.scalar_type(), " on ", values.device());
+  if (fill.kind == FillKind::scalar) {
+    TORCH_CHECK(fill.value.dim() == 0, "[lacewing.", op, "] a scalar fill must have no dims, not shape ",
+                shape_text(fill.value.sizes()));
+    return fill;
+  }
+  TORCH_CHECK(fill.value.sizes() == values.sizes().slice(1), "[lacewing.", op,
+              "] an array fill must have the dense shape ", shape_text(values.sizes().slice(1)), ", not ",
+              shape_text(fill.value.sizes()));
+  return fill.value.dim() == 0 ? Fill{FillKind::scalar, fill.value} : fill;
+}
+
+Fill fill_of(std::int64_t kind, const std::optional<at::Tensor>& value) {
+  TORCH_CHECK(kind >= 0 && kind <= 3 && (kind < 2 || value), "[lacewing.SparseTensor] there is no kind of fill ", kind);
+  if (kind == 3) {
+    // A number on the host.
+    return Fill::of(value->item());
+  }
+  return {static_cast<FillKind>(kind), value.value_or(at::Tensor())};
+}
+
+}  // namespace tensor
+
+namespace {
 
 at::Tensor checked_indices(const char* op, const at::Tensor& indices, const at::Tensor& values) {
   TORCH_CHECK(at::isIntegralType(indices.scalar_type(), /*includeBool=*/false), "[lacewing.", op,
@@ -53,21 +122,8 @@ Dims sizes_from(const at::Tensor& indices) {
   return sizes;
 }
 
-/// The first entry outside the sizes, or nse.
-std::int64_t first_outside(const at::Tensor& indices, const Dims& sizes) {
-  const std::int64_t nse = indices.size(1);
-  if (indices.is_cpu()) {
-    return structure::first_outside({indices.const_data_ptr<std::int64_t>(), nse, indices.stride(0), indices.stride(1)},
-                                    sizes, torch_executor());
-  }
-  const auto limit = at::tensor(at::IntArrayRef(sizes), indices.options()).unsqueeze(1);
-  const auto outside = at::logical_or(indices < 0, indices >= limit).any(0);
-  const auto places = at::where(outside, at::arange(nse, indices.options()), nse);
-  return nse == 0 ? 0 : places.min().item<std::int64_t>();
-}
-
 void check_range(const char* op, const at::Tensor& indices, const Dims& sizes, const Dims& shape) {
-  const std::int64_t entry = first_outside(indices, sizes);
+  const std::int64_t entry = tensor::first_outside(indices, sizes);
   if (entry < indices.size(1)) {
     for (std::int64_t d = 0; d < indices.size(0); ++d) {
       const auto index = indices.select(0, d).select(0, entry).item<std::int64_t>();
@@ -76,40 +132,6 @@ void check_range(const char* op, const at::Tensor& indices, const Dims& sizes, c
                   sizes[static_cast<std::size_t>(d)], " entries");
     }
   }
-}
-
-void check_numel(const char* op, const Dims& sparse_sizes, const Dims& shape) {
-  std::int64_t product = 0;
-  TORCH_CHECK(structure::checked_product(sparse_sizes, product) && structure::checked_product(shape, product),
-              "[lacewing.", op, "] size ", shape_of(shape), " has more elements than int64 can count");
-}
-
-/// The fill beside such values, checked: its value is defined unless the kind is undefined.
-Fill checked_fill(const char* op, const Fill& fill, const at::Tensor& values) {
-  if (fill.kind == FillKind::undefined) {
-    return Fill::undefined();
-  }
-  if (!fill.value.defined()) {
-    return {FillKind::scalar, at::zeros({}, values.options().requires_grad(false))};
-  }
-  TORCH_CHECK(!tensor::is_sparse(fill.value), "[lacewing.", op, "] the fill must be a strided tensor");
-  if (fill.value.unsafeGetTensorImpl()->is_wrapped_number()) {
-    TORCH_CHECK_TYPE(at::canCast(fill.value.scalar_type(), values.scalar_type()), "[lacewing.", op, "] a fill of type ",
-                     fill.value.scalar_type(), " cannot be cast to the values' ", values.scalar_type());
-    return {FillKind::scalar, fill.value.to(values.options().requires_grad(false))};
-  }
-  TORCH_CHECK_TYPE(fill.value.scalar_type() == values.scalar_type() && fill.value.device() == values.device(),
-                   "[lacewing.", op, "] the fill is ", fill.value.scalar_type(), " on ", fill.value.device(),
-                   ", but values are ", values.scalar_type(), " on ", values.device());
-  if (fill.kind == FillKind::scalar) {
-    TORCH_CHECK(fill.value.dim() == 0, "[lacewing.", op, "] a scalar fill must have no dims, not shape ",
-                shape_text(fill.value.sizes()));
-    return fill;
-  }
-  TORCH_CHECK(fill.value.sizes() == values.sizes().slice(1), "[lacewing.", op,
-              "] an array fill must have the dense shape ", shape_text(values.sizes().slice(1)), ", not ",
-              shape_text(fill.value.sizes()));
-  return fill.value.dim() == 0 ? Fill{FillKind::scalar, fill.value} : fill;
 }
 
 /// Where a block differs from the fill: (blocks,), over blocks (blocks, *dense).
@@ -162,7 +184,7 @@ at::Tensor sparse_coo_tensor(const at::Tensor& indices, const at::Tensor& values
     shape = sparse_sizes;
     shape.insert(shape.end(), dense_shape.begin(), dense_shape.end());
   }
-  check_numel(op, sparse_sizes, shape);
+  tensor::check_numel(op, shape);
   check_range(op, index, sparse_sizes, shape);
   Fill whole = checked_fill(op, fill, values);
   return tensor::make_tensor({Pattern::make(index, std::move(sparse_sizes)), values, std::move(whole)});
@@ -171,6 +193,8 @@ at::Tensor sparse_coo_tensor(const at::Tensor& indices, const at::Tensor& values
 at::Tensor to_sparse(const at::Tensor& dense, std::optional<std::int64_t> sparse_dims, const Fill& given) {
   const char* const op = "to_sparse";
   TORCH_CHECK(!tensor::is_sparse(dense), "[lacewing.", op, "] the tensor is sparse already");
+  TORCH_CHECK(dense.layout() == at::kStrided, "[lacewing.", op, "] the tensor must be strided, not ", dense.layout(),
+              ": use from_torch(...)");
   tensor::refuse_functorch("elements", dense);
   const std::int64_t count = sparse_dims.value_or(dense.dim());
   TORCH_CHECK(count >= 0 && count <= dense.dim(), "[lacewing.", op, "] sparse_dims must lie between 0 and ",
@@ -183,7 +207,7 @@ at::Tensor to_sparse(const at::Tensor& dense, std::optional<std::int64_t> sparse
   const at::Tensor blocks = dense.reshape(rows);
   const Fill fill = checked_fill(op, given, blocks);
   const at::Tensor keys = at::nonzero(differs(blocks.detach(), fill)).squeeze(1);
-  return tensor::make_tensor({Pattern::of_keys(keys, sparse_sizes), blocks.index_select(0, keys), fill});
+  return tensor::make_tensor({Pattern::of_keys(keys, sparse_sizes), tensor::take_rows(blocks, keys), fill});
 }
 
 at::Tensor to_dense(const at::Tensor& sparse, const std::optional<at::Tensor>& fill) {
@@ -207,10 +231,21 @@ std::int64_t dense_dim(const at::Tensor& t) { return checked("dense_dim", t).den
 
 at::Tensor coalesce(const at::Tensor& t) {
   const Components& c = checked("coalesce", t);
-  return c.pattern->coalescing().pattern ? tensor::make_tensor(tensor::coalesced(c)) : t;
+  if (is_coalesced(t)) {
+    return t;
+  }
+  const tensor::Layout* const layout = c.pattern->layout();
+  return tensor::make_tensor(layout == nullptr ? tensor::coalesced(c) : tensor::arranged(c, *layout));
 }
 
-bool is_coalesced(const at::Tensor& t) { return !checked("is_coalesced", t).pattern->coalescing().pattern; }
+bool is_coalesced(const at::Tensor& t) {
+  const Pattern& pattern = *checked("is_coalesced", t).pattern;
+  if (pattern.layout() == nullptr || pattern.known_coalesced()) {
+    return !pattern.coalescing().pattern;
+  }
+  const tensor::Grouping& grouping = pattern.grouping(pattern.layout()->order());
+  return grouping.distinct() && !grouping.order.defined();
+}
 
 at::Tensor prune(const at::Tensor& t) {
   const Components c = tensor::coalesced(checked("prune", t));
@@ -218,8 +253,10 @@ at::Tensor prune(const at::Tensor& t) {
     return t;
   }
   const at::Tensor kept = at::nonzero(differs(c.values.detach(), {c.fill.kind, c.fill.value.detach()})).squeeze(1);
-  return tensor::make_tensor({Pattern::of_keys(c.pattern->keys().index_select(0, kept), c.pattern->sizes()),
-                              c.values.index_select(0, kept), c.fill});
+  return tensor::make_tensor(
+      tensor::in_layout({Pattern::of_keys(c.pattern->keys().index_select(0, kept), c.pattern->sizes()),
+                         tensor::take_rows(c.values, kept), c.fill},
+                        components(t).pattern->layout()));
 }
 
 at::Tensor with_fill(const at::Tensor& t, const Fill& fill) {
@@ -228,14 +265,14 @@ at::Tensor with_fill(const at::Tensor& t, const Fill& fill) {
 }
 
 std::pair<at::Tensor, at::Tensor> to_additive(const at::Tensor& t) {
-  const Components c = tensor::coalesced(checked("to_additive", t));
+  const Components c = tensor::without_duplicates(checked("to_additive", t));
   TORCH_CHECK(c.has_fill(), "[lacewing.to_additive] the fill is undefined: give one by with_fill(...)");
   return {c.fill.value,
           tensor::make_tensor({c.pattern, c.values - tensor::fill_row(c), checked_fill("", {}, c.values)})};
 }
 
 at::Tensor from_additive(const at::Tensor& additive, const at::Tensor& t) {
-  const Components c = tensor::coalesced(checked("from_additive", t));
+  const Components c = tensor::without_duplicates(checked("from_additive", t));
   TORCH_CHECK(tensor::zero_fill(c), "[lacewing.from_additive] the sparse part must have the fill 0");
   return tensor::make_tensor(
       {c.pattern, c.values + additive.unsqueeze(0), checked_fill("from_additive", Fill::of(additive), c.values)});
@@ -245,11 +282,6 @@ namespace tensor {
 namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
-
-Fill fill_of(std::int64_t kind, const OptionalTensor& value) {
-  TORCH_CHECK(kind >= 0 && kind <= 2, "[lacewing.SparseTensor] there is no kind of fill ", kind);
-  return {static_cast<FillKind>(kind), value.value_or(at::Tensor())};
-}
 
 at::Tensor make_op(const at::Tensor& indices, const at::Tensor& values, at::OptionalIntArrayRef size, std::int64_t kind,
                    const OptionalTensor& fill) {
@@ -281,7 +313,6 @@ bool give_is_coalesced(Call& call) { return call.give({c10::IValue(is_coalesced(
 bool give_nse(Call& call) { return call.give({c10::IValue(nse(call.tensor(0)))}); }
 bool give_sparse_dim(Call& call) { return call.give({c10::IValue(sparse_dim(call.tensor(0)))}); }
 bool give_dense_dim(Call& call) { return call.give({c10::IValue(dense_dim(call.tensor(0)))}); }
-bool give_self(Call& call) { return call.give(call.tensor(0)); }
 bool give_dense(Call& call) {
   const at::Tensor dense = to_dense(call.tensor(0));
   const c10::IValue& dtype = call.arg("dtype");
@@ -301,8 +332,6 @@ constexpr RuleEntry kRules[] = {
     {"aten::dense_dim", give_dense_dim},
     {"aten::to_dense", give_dense},
     {"aten::_to_dense", give_dense},
-    {"aten::to_sparse", give_self},
-    {"aten::to_sparse.sparse_dim", give_self},
 };
 
 }  // namespace

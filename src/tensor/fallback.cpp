@@ -46,8 +46,8 @@ using Table = std::unordered_map<std::string, Rule>;
 const Table& table() {
   static const Table rules = [] {
     Table all;
-    for (const auto& family : {access_rules(), componentwise_rules(), reduction_rules(), softmax_rules(), shape_rules(),
-                               join_rules(), indexing_rules(), matmul_rules()}) {
+    for (const auto& family : {access_rules(), format_rules(), componentwise_rules(), reduction_rules(),
+                               softmax_rules(), shape_rules(), join_rules(), indexing_rules(), matmul_rules()}) {
       for (const RuleEntry& entry : family) {
         TORCH_CHECK(all.emplace(entry.op, entry.rule).second, "[lacewing.SparseTensor] two rules for ", entry.op);
       }
@@ -167,6 +167,12 @@ std::vector<c10::IValue> Call::call_with(const std::function<at::Tensor(const at
   return call(std::move(with));
 }
 
+void Call::map_results(const std::function<at::Tensor(const at::Tensor&)>& replace) {
+  for (c10::IValue& result : results_) {
+    result = mapped(result, replace);
+  }
+}
+
 bool Call::give(const at::Tensor& result) { return give(std::vector<c10::IValue>{result}); }
 
 bool Call::give(std::vector<c10::IValue> results) {
@@ -176,15 +182,33 @@ bool Call::give(std::vector<c10::IValue> results) {
 
 std::int64_t wrap_dim(std::int64_t dim, std::int64_t ndim) { return at::maybe_wrap_dim(dim, ndim); }
 
+namespace {
+
+/// A rule; for dtypes that torch's ops on components lack, one that meets such an op declines.
+bool attempt(Rule rule, Call& call) {
+  bool bare = false;
+  call.each_tensor([&](const at::Tensor& t) { bare = bare || (is_sparse(t) && is_bare(t.scalar_type())); });
+  if (!bare) {
+    return rule(call);
+  }
+  try {
+    return rule(call);
+  } catch (const c10::NotImplementedError&) {
+    return Call::decline();
+  }
+}
+
+}  // namespace
+
 void answer(Call& call) {
   if (call.schema().is_mutable() && mutate(call)) {
     return;
   }
-  if (is_pointwise(call.op) && pointwise(call)) {
+  if (is_pointwise(call.op) && attempt(pointwise, call)) {
     return;
   }
   const auto rule = table().find(call.name());
-  if (rule != table().end() && rule->second(call)) {
+  if (rule != table().end() && attempt(rule->second, call)) {
     return;
   }
   if (decomposes(call.op) && decompose(call)) {
@@ -229,6 +253,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   Call call(op, keys, stack);
   look_at_all(call);
   answer(call);
+  keep_format(call);
   mark_views(call);
   torch::jit::drop(*stack, call.args.size());
   for (const c10::IValue& result : call.results()) {

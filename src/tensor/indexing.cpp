@@ -7,6 +7,7 @@
 
 #include "tensor/align.h"
 #include "tensor/call.h"
+#include "tensor/densify.h"
 
 namespace lacewing::tensor {
 namespace {
@@ -277,6 +278,7 @@ bool index_put(Call& call) {
   parts = at::broadcast_tensors(parts);
   Dims shape = parts[0].sizes().vec();
   const std::int64_t count = parts[0].numel();
+  check_dense_result(call.schema().name(), shape, c.values.scalar_type());
   for (std::size_t d = 0; d < parts.size(); ++d) {
     const std::int64_t size = c.pattern->sizes()[d];
     parts[d] = parts[d].reshape(-1);

@@ -17,7 +17,8 @@ namespace {
 bool multiplies(const Components& c) {
   const auto type = c.values.scalar_type();
   return c.dense_dim() == 0 && c.fill.kind == FillKind::scalar &&
-         (at::isFloatingType(type) || at::isComplexType(type)) && type != at::kComplexHalf && c.dim() > 0;
+         (at::isFloatingType(type) || at::isComplexType(type)) && type != at::kComplexHalf && !is_bare(type) &&
+         c.dim() > 0;
 }
 
 /// Values with the fill taken away.

@@ -81,12 +81,28 @@ std::int64_t product_of(at::IntArrayRef sizes) {
   return product;
 }
 
+Dims sizes_at(at::IntArrayRef sizes, const Dims& dims) {
+  Dims chosen;
+  for (const std::int64_t d : dims) {
+    chosen.push_back(sizes[static_cast<std::size_t>(d)]);
+  }
+  return chosen;
+}
+
 Dims all_dims(std::int64_t count) {
   Dims dims(static_cast<std::size_t>(count));
   for (std::int64_t d = 0; d < count; ++d) {
     dims[static_cast<std::size_t>(d)] = d;
   }
   return dims;
+}
+
+at::Tensor entry_groups(const Grouping& grouping, std::int64_t nse, const at::TensorOptions& options) {
+  if (!grouping.distinct()) {
+    return grouping.group;
+  }
+  const auto ids = at::arange(nse, options);
+  return grouping.order.defined() ? at::empty_like(ids).index_copy_(0, grouping.order, ids) : ids;
 }
 
 at::Tensor index_rows(const std::vector<at::Tensor>& rows, std::int64_t nse, const at::Tensor& like) {
@@ -156,7 +172,9 @@ at::Tensor find_keys(const at::Tensor& sorted, const at::Tensor& keys) {
 }
 
 PatternPtr Pattern::make(at::Tensor indices, Dims sizes, bool coalesced) {
-  return PatternPtr(new Pattern(std::move(indices), std::move(sizes), coalesced));
+  auto* const pattern = new Pattern(indices.size(1), indices.device(), std::move(sizes), coalesced);
+  pattern->indices_ = std::move(indices);
+  return PatternPtr(pattern);
 }
 
 PatternPtr Pattern::of_keys(const at::Tensor& keys, Dims sizes) {
@@ -176,7 +194,7 @@ bool Pattern::known_coalesced() const {
 const at::Tensor& Pattern::keys() const {
   const std::lock_guard lock(mutex_);
   if (!keys_.defined()) {
-    keys_ = linear_keys(indices_, sizes_);
+    keys_ = linear_keys(indices(), sizes_);
   }
   return keys_;
 }
@@ -200,13 +218,8 @@ const Grouping& Pattern::grouping(const Dims& kept) const {
 std::unique_ptr<Grouping> Pattern::make_grouping(const Dims& kept) const {
   auto grouping = std::make_unique<Grouping>();
   const bool whole = kept == all_dims(dim());
-  Dims kept_sizes;
-  for (const std::int64_t d : kept) {
-    kept_sizes.push_back(sizes_[static_cast<std::size_t>(d)]);
-  }
-  const at::Tensor by =
-      whole ? keys()
-            : linear_keys(indices_.index_select(0, at::tensor(at::IntArrayRef(kept), indices_.options())), kept_sizes);
+  Dims kept_sizes = sizes_at(sizes_, kept);
+  const at::Tensor by = whole ? keys() : reduced(kept);
   if (whole && (coalesced_ || is_increasing(by, /*strictly=*/true))) {
     coalesced_ = true;
     return grouping;
@@ -237,29 +250,36 @@ const SparseProductInfos& Pattern::matrix_infos(const Dims& row_dims, const Dims
   const std::lock_guard lock(mutex_);
   auto& found = matrices_[{row_dims, column_dims}];
   if (!found) {
-    const auto reduced = [&](const Dims& dims, std::int64_t& size) {
-      Dims sizes;
-      for (const std::int64_t d : dims) {
-        sizes.push_back(sizes_[static_cast<std::size_t>(d)]);
-      }
-      size = product_of(sizes);
-      return linear_keys(indices_.index_select(0, at::tensor(at::IntArrayRef(dims), indices_.options())), sizes);
-    };
-    std::int64_t rows = 0;
-    std::int64_t columns = 0;
-    const auto row = reduced(row_dims, rows);
-    const auto column = reduced(column_dims, columns);
-    found = std::make_unique<SparseProductInfos>(
-        sparse_product_infos(std::nullopt, column, row, std::nullopt, rows, nse(), columns));
+    const std::int64_t rows = product_of(sizes_at(sizes_, row_dims));
+    const std::int64_t columns = product_of(sizes_at(sizes_, column_dims));
+    found = std::make_unique<SparseProductInfos>(sparse_product_infos(
+        std::nullopt, reduced(column_dims), reduced(row_dims), std::nullopt, rows, nse(), columns));
   }
   return *found;
+}
+
+at::Tensor Pattern::reduced(const Dims& dims) const {
+  if (dims.size() == 1) {
+    return indices().select(0, dims[0]).contiguous();
+  }
+  return linear_keys(indices().index_select(0, at::tensor(at::IntArrayRef(dims), indices().options())),
+                     sizes_at(sizes_, dims));
 }
 
 PatternPtr Pattern::to(at::Device device) const {
   if (device == this->device()) {
     return shared_from_this();
   }
-  return make(indices_.to(device), sizes_, known_coalesced());
+  const std::lock_guard lock(mutex_);
+  auto* const moved = new Pattern(nse_, device, sizes_, coalesced_);
+  const PatternPtr pattern(moved);
+  const auto to_device = [&](const at::Tensor& t) { return t.defined() ? t.to(device) : t; };
+  moved->layout_ = layout_;
+  moved->distinct_ = distinct_;
+  moved->indices_ = to_device(indices_);
+  moved->starts_ = to_device(starts_);
+  moved->minor_ = to_device(minor_);
+  return pattern;
 }
 
 }  // namespace lacewing::tensor

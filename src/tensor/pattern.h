@@ -33,6 +33,19 @@ struct Grouping {
   bool distinct() const { return !segments.defined(); }
 };
 
+/// A compressed format. The sparse dims are split into two ordered groups, which make up the rows and the columns of a
+/// matrix; entries lie in the order of its rows (GCRS) or of its columns (GCCS), the major ones.
+struct Layout {
+  Dims rows, columns;
+  bool by_column = false;
+
+  const Dims& major() const { return by_column ? columns : rows; }
+  const Dims& minor() const { return by_column ? rows : columns; }
+  /// The major dims, then the minor ones.
+  Dims order() const;
+  bool operator==(const Layout&) const = default;
+};
+
 /// Immutable, shared by tensors; what is derived is kept, under a lock.
 class Pattern : public std::enable_shared_from_this<Pattern> {
  public:
@@ -40,16 +53,33 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
   static PatternPtr make(at::Tensor indices, Dims sizes, bool coalesced = false);
   /// The coalesced pattern of strictly increasing keys.
   static PatternPtr of_keys(const at::Tensor& keys, Dims sizes);
+  /// A compressed pattern: starts (major size + 1,) say where the entries of each row begin, minor (nse,) the reduced
+  /// index of each along the other dims, in any order within a row. Both int32 or int64, within their ranges.
+  static PatternPtr compressed(Layout layout, at::Tensor starts, at::Tensor minor, Dims sizes);
+  /// The same entries as a compressed pattern (null: as COO). They must lie in the layout's order; `distinct` promises
+  /// that no two have the same index.
+  PatternPtr with_layout(std::optional<Layout> layout, bool distinct = false) const;
+  /// The dims in another order; a compressed pattern stays one, of the same arrays.
+  PatternPtr permuted(const Dims& order) const;
 
-  const at::Tensor& indices() const { return indices_; }
+  /// The compressed format; null: COO.
+  const Layout* layout() const { return layout_ ? &*layout_ : nullptr; }
+  /// (sparse dims, nse)
+  const at::Tensor& indices() const;
+  const at::Tensor& starts() const;
+  const at::Tensor& minor() const;
   const Dims& sizes() const { return sizes_; }
   std::int64_t dim() const { return static_cast<std::int64_t>(sizes_.size()); }
-  std::int64_t nse() const { return indices_.size(1); }
+  std::int64_t nse() const { return nse_; }
   std::int64_t numel() const;
-  at::Device device() const { return indices_.device(); }
+  at::Device device() const { return device_; }
+  /// Whether a tensor is one that the pattern holds, or shares its memory.
+  bool shares(const at::Tensor& tensor) const;
 
   /// Whether it is known without a sort that it is coalesced.
   bool known_coalesced() const;
+  /// Whether it is known that no two entries have the same index.
+  bool known_distinct() const;
   /// (nse,) linear keys.
   const at::Tensor& keys() const;
   /// Grouped by the dims that are kept, in the order given; all dims in order: coalescing.
@@ -65,12 +95,18 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
   PatternPtr to(at::Device device) const;
 
  private:
-  Pattern(at::Tensor indices, Dims sizes, bool coalesced)
-      : indices_(std::move(indices)), sizes_(std::move(sizes)), coalesced_(coalesced) {}
+  Pattern(std::int64_t nse, at::Device device, Dims sizes, bool coalesced)
+      : sizes_(std::move(sizes)), nse_(nse), device_(device), coalesced_(coalesced) {}
   std::unique_ptr<Grouping> make_grouping(const Dims& kept) const;
+  /// (nse,): the reduced index of each entry along some dims.
+  at::Tensor reduced(const Dims& dims) const;
 
-  at::Tensor indices_;
   Dims sizes_;
+  std::int64_t nse_;
+  at::Device device_;
+  std::optional<Layout> layout_;
+  bool distinct_ = false;
+  mutable at::Tensor indices_, starts_, minor_;  // two of them are given: indices_, or the others
   mutable bool coalesced_;
   mutable std::recursive_mutex mutex_;
   mutable at::Tensor keys_;
@@ -82,7 +118,12 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
 inline std::size_t at(std::int64_t dim) { return static_cast<std::size_t>(dim); }
 
 std::int64_t product_of(at::IntArrayRef sizes);
+/// The sizes of some dims.
+Dims sizes_at(at::IntArrayRef sizes, const Dims& dims);
 Dims all_dims(std::int64_t count);
+
+/// (nse,): the group of each entry.
+at::Tensor entry_groups(const Grouping& grouping, std::int64_t nse, const at::TensorOptions& options);
 
 /// Rows as one matrix (rows, nse), of the form of `like` where there are none.
 at::Tensor index_rows(const std::vector<at::Tensor>& rows, std::int64_t nse, const at::Tensor& like);

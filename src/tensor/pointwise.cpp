@@ -76,6 +76,10 @@ FillKind joint_kind(const std::vector<Components>& operands, bool dense_rows) {
 
 /// A row that an op made of fill rows, as a fill beside such values.
 Fill fill_from_row(FillKind kind, const at::Tensor& row, const at::Tensor& values) {
+  if (kind == FillKind::scalar && row.device() != values.device()) {
+    const at::Scalar number = row.item();
+    return {kind, at::scalar_tensor(number, values.options().requires_grad(false)), number};
+  }
   if (kind == FillKind::scalar) {
     return {kind, row.reshape(at::IntArrayRef{})};
   }
@@ -93,7 +97,28 @@ bool give_rows(Call& call, const PatternPtr& pattern, FillKind kind, const std::
   return call.give(std::move(results));
 }
 
+bool needs_grad(const at::Tensor& t) { return t.requires_grad() && at::GradMode::is_enabled(); }
+
 bool all_true(const at::Tensor& condition) { return condition.all().item<bool>(); }
+
+/// What the fills make on the host, where it knows them all and values are elsewhere: nothing waits for a device.
+std::vector<c10::IValue> fills_on_host(const Call& call, const Operands& operands,
+                                       const std::vector<Components>& same) {
+  std::size_t tensors = 0;
+  call.each_tensor([&](const at::Tensor& t) { tensors += t.defined() ? 1 : 0; });
+  if (tensors != same.size() || same.front().values.is_cpu()) {
+    return {};
+  }
+  std::vector<at::Tensor> rows;
+  for (const Components& c : same) {
+    if (c.fill.kind != FillKind::scalar || !c.fill.number || needs_grad(c.fill.value)) {
+      return {};
+    }
+    const auto number = at::scalar_tensor(fill_number(c), at::dtype(c.values.scalar_type()));
+    rows.push_back(number.view(Dims(static_cast<std::size_t>(c.values.dim()), 1)));
+  }
+  return call_on(call, operands.sparse_at, rows, {}, {});
+}
 
 /// On one index set: op(values), op(fills). `dense` are strided operands that vary along dense dims only, as rows.
 bool on_rows(Call& call, const Operands& operands, const std::vector<Components>& same, Join join,
@@ -107,7 +132,10 @@ bool on_rows(Call& call, const Operands& operands, const std::vector<Components>
     for (const Components& c : same) {
       rows.push_back(fill_row(c));
     }
-    fills = call_on(call, operands.sparse_at, rows, operands.dense_at, dense);
+    fills = fills_on_host(call, operands, same);
+    if (fills.empty()) {
+      fills = call_on(call, operands.sparse_at, rows, operands.dense_at, dense);
+    }
   }
   return give_rows(call, aligned.pattern, kind, values, fills);
 }
@@ -169,8 +197,6 @@ at::Tensor rows_at(const at::Tensor& dense, const Pattern& pattern, std::size_t 
   }
   return full.reshape(blocks).index_select(0, linear_keys(at::stack(indices), sizes));
 }
-
-bool needs_grad(const at::Tensor& t) { return t.requires_grad() && at::GradMode::is_enabled(); }
 
 /// The fill of a result that is the same wherever no operand has an entry; nothing where it is not, or where a gradient
 /// says otherwise.
@@ -318,7 +344,7 @@ bool pointwise(Call& call) {
         continue;
       }
       operands.sparse_at.push_back(i);
-      operands.sparse.push_back(coalesced(components(t)));
+      operands.sparse.push_back(without_duplicates(components(t)));
     } else if (t.dim() > 0) {
       operands.dense_at.push_back(i);
     } else {

@@ -56,11 +56,7 @@ at::Tensor Reduction::column(const at::Tensor& per_group, std::int64_t dims) {
 }
 
 at::Tensor Reduction::group_of() const {
-  if (!grouping->distinct()) {
-    return grouping->group;
-  }
-  const auto ids = at::arange(c.pattern->nse(), c.pattern->indices().options());
-  return grouping->order.defined() ? at::empty_like(ids).index_copy_(0, grouping->order, ids) : ids;
+  return entry_groups(*grouping, c.pattern->nse(), c.pattern->indices().options());
 }
 
 bool Reduction::give(Call& call, const std::vector<std::pair<at::Tensor, at::Tensor>>& results) const {

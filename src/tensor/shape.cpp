@@ -46,11 +46,10 @@ bool permute_to(Call& call, const Dims& order) {
       return Call::decline();
     }
   }
-  Dims sparse_order, dense_order{0}, sizes;
+  Dims sparse_order, dense_order{0};
   for (const std::int64_t d : order) {
     if (d < c->sparse_dim()) {
       sparse_order.push_back(d);
-      sizes.push_back(c->pattern->sizes()[at(d)]);
     } else {
       dense_order.push_back(d - c->sparse_dim() + 1);
     }
@@ -63,11 +62,7 @@ bool permute_to(Call& call, const Dims& order) {
     return dims;
   }();
   const bool same = sparse_order == all_dims(c->sparse_dim());
-  const PatternPtr pattern =
-      same ? c->pattern
-           : Pattern::make(c->pattern->indices().index_select(
-                               0, at::tensor(at::IntArrayRef(sparse_order), c->pattern->indices().options())),
-                           std::move(sizes));
+  const PatternPtr pattern = same ? c->pattern : c->pattern->permuted(sparse_order);
   return call.give({pattern, c->values.permute(dense_order),
                     fill_for(*c, [&](const at::Tensor& t) { return t.permute(block_order); })});
 }

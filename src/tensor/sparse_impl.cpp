@@ -45,6 +45,13 @@ struct ComponentsGrad : torch::autograd::AutogradMeta {
     return wants_grad(*components_);
   }
 
+  /// Optimizers read it, in C++ and in Python: without an error they would leave the tensor as it is, in silence.
+  const at::Tensor& grad() const override {
+    TORCH_CHECK(false,
+                "[lacewing.SparseTensor] a sparse tensor has no grad of its own: gradients reach its values and its "
+                "fill, so read values().grad, and give values() to the optimizer");
+  }
+
   const Components* components_;
 
  private:
@@ -201,11 +208,22 @@ Dims Components::shape() const {
 }
 
 Components Components::with(at::Tensor new_values, at::Tensor new_fill) const {
-  return {pattern, std::move(new_values), {fill.kind, std::move(new_fill)}};
+  // A detached fill is the same number.
+  const bool same = fill.number && new_fill.defined() && new_fill.is_alias_of(fill.value) &&
+                    new_fill.scalar_type() == fill.value.scalar_type() && !new_fill.is_conj() && !new_fill.is_neg();
+  Fill whole{fill.kind, std::move(new_fill)};
+  whole.number = same ? fill.number : std::nullopt;
+  return {pattern, std::move(new_values), std::move(whole)};
+}
+
+bool is_bare(at::ScalarType dtype) { return at::isBarebonesUnsignedType(dtype) || c10::isFloat8Type(dtype); }
+
+at::Tensor take_rows(const at::Tensor& values, const at::Tensor& rows) {
+  return is_bare(values.scalar_type()) ? values.index({rows}) : values.index_select(0, rows);
 }
 
 at::Tensor in_order(const at::Tensor& values, const Grouping& grouping) {
-  return grouping.order.defined() ? values.index_select(0, grouping.order) : values;
+  return grouping.order.defined() ? take_rows(values, grouping.order) : values;
 }
 
 at::Tensor sum_groups(const at::Tensor& values, const Grouping& grouping) {
@@ -217,6 +235,11 @@ at::Tensor sum_groups(const at::Tensor& values, const Grouping& grouping) {
   if (engine_dtype(values.scalar_type())) {
     const std::int64_t width = product_of(values.sizes().slice(1));
     return sparse_scale(values.reshape({values.size(0), width}), *grouping.sum).view(shape);
+  }
+  if (is_bare(values.scalar_type())) {
+    // Unsigned sums wrap around as signed ones do.
+    return sum_groups(values.to(values.is_floating_point() ? at::kFloat : at::kLong), grouping)
+        .to(values.scalar_type());
   }
   if (values.scalar_type() == at::kBool) {
     return at::zeros(shape, values.options().dtype(at::kInt)).index_add(0, grouping.group, values.to(at::kInt)) != 0;
@@ -254,7 +277,11 @@ Fill fill_for(const Components& c, const std::function<at::Tensor(const at::Tens
   return {block.dim() == 0 ? FillKind::scalar : FillKind::array, block};
 }
 
-at::Scalar fill_number(const Components& c) { return c.fill.value.item(); }
+at::Scalar fill_number(const Components& c) {
+  const at::Tensor& value = c.fill.value;
+  const bool known = c.fill.number && !value.is_inference() && value._version() == 0;
+  return known ? *c.fill.number : value.item();
+}
 
 at::Tensor densified(const Components& given) {
   TORCH_CHECK(given.has_fill(),
@@ -262,6 +289,12 @@ at::Tensor densified(const Components& given) {
   const Components c = coalesced(given);
   if (c.pattern->nse() == c.pattern->numel()) {
     return c.values.contiguous().view(c.shape());
+  }
+  if (is_bare(c.values.scalar_type())) {
+    const auto& keys = c.pattern->keys();
+    const auto from = at::full({c.pattern->numel()}, c.pattern->nse(), keys.options());
+    from.index_copy_(0, keys, at::arange(c.pattern->nse(), keys.options()));
+    return take_rows(at::cat({c.values, fill_block(c).unsqueeze(0)}), from).view(c.shape());
   }
   Dims rows{c.pattern->numel()};
   rows.insert(rows.end(), c.dense_shape().begin(), c.dense_shape().end());
@@ -298,8 +331,8 @@ void mark_view(const std::string& op, const at::Tensor& result, const at::Tensor
     return;
   }
   const Components& c = of->get();
-  const bool shared = result.is_alias_of(c.values) || result.is_alias_of(c.pattern->indices()) ||
-                      (c.has_fill() && result.is_alias_of(c.fill.value));
+  const bool shared =
+      result.is_alias_of(c.values) || c.pattern->shares(result) || (c.has_fill() && result.is_alias_of(c.fill.value));
   if (!shared && !result.is_inference()) {
     of->copies->watch(op, result);
   }

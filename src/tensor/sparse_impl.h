@@ -37,8 +37,19 @@ struct Components {
 
 /// Coalesced components; the same where they are already.
 Components coalesced(const Components& c);
+/// The same where no two entries are known to have one index, in any order; else coalesced.
+Components without_duplicates(const Components& c);
+/// The same entries in a format (null: COO). Entries of a compressed one are sorted and distinct, but where they are in
+/// that format already.
+Components in_layout(const Components& c, const Layout* layout);
+/// Entries sorted in the order of a format, duplicates added.
+Components arranged(const Components& c, const Layout& layout);
 /// Adds the rows of each group: (nse, *dense) -> (groups, *dense).
 at::Tensor sum_groups(const at::Tensor& values, const Grouping& grouping);
+/// A dtype that torch's index ops do not take: unsigned integers beyond uint8, and float8.
+bool is_bare(at::ScalarType dtype);
+/// Rows by number, of any dtype.
+at::Tensor take_rows(const at::Tensor& values, const at::Tensor& rows);
 /// Rows in the order of the groups.
 at::Tensor in_order(const at::Tensor& values, const Grouping& grouping);
 

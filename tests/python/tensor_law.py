@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from collections import Counter
@@ -54,8 +55,21 @@ def thinned(t: Tensor, seed: int) -> Tensor:
     return torch.where(keep.to(t.device), t.detach(), torch.zeros((), dtype=t.dtype, device=t.device))
 
 
-def make_sparse(t: Tensor, split: int, fill: str) -> Tensor:
-    """A sparse tensor of the same elements; `split` dense dims, and a fill of the kind."""
+def make_sparse(t: Tensor, split: int, fill: str, format: str = "coo") -> Tensor:
+    """A sparse tensor of the same elements; `split` dense dims, a fill of the kind, and a format."""
+    return in_format(make_coo(t, split, fill), format)
+
+
+def in_format(s: Tensor, format: str) -> Tensor:
+    """A compressed tensor has its odd dims, the last one first, as rows: no order that COO has."""
+    dims = lacewing.ops.tensor_sparse_dim(s)
+    if format == "coo" or dims < 2:
+        return s
+    rows = list(range(1, dims, 2))[::-1]
+    return lacewing.ops.tensor_to_gcs(s, rows, None, format == "gccs")
+
+
+def make_coo(t: Tensor, split: int, fill: str) -> Tensor:
     sparse_dims = max(t.dim() - split, 0)
     if fill == "array" and sparse_dims < t.dim():
         value = torch.zeros(t.shape[sparse_dims:], dtype=t.dtype, device=t.device)
@@ -155,7 +169,13 @@ def answered(op: Any, sample: Sample, number: int) -> bool:
 
 
 def check_entry(
-    op: Any, device: str = "cpu", split: int = 0, fill: str = "zero", limit: int = 6, twice: bool = False
+    op: Any,
+    device: str = "cpu",
+    split: int = 0,
+    fill: str = "zero",
+    limit: int = 6,
+    twice: bool = False,
+    format: str = "coo",
 ) -> Row:
     """Runs some samples of an entry on sparse inputs and on the strided ones."""
     dtype = next(
@@ -173,15 +193,15 @@ def check_entry(
         return Row("skipped", samples)
     row = Row("native")
     for number, sample in enumerate(samples):
-        outcome = check_sample(op, sample, number, split, fill, twice, row)
+        outcome = check_sample(op, sample, number, (split, fill, format), twice, row)
         row.samples += 1
         if OUTCOMES.index(outcome) > OUTCOMES.index(row.outcome):
             row.outcome = outcome
     return row if row.samples else Row("skipped", "no sample")
 
 
-def check_sample(op: Any, sample: Sample, number: int, split: int, fill: str, twice: bool, row: Row) -> str:
-    form = lambda t: make_sparse(t, split, fill) if isinstance(t, Tensor) else t
+def check_sample(op: Any, sample: Sample, number: int, form_of: tuple[int, str, str], twice: bool, row: Row) -> str:
+    form = lambda t: make_sparse(t, *form_of) if isinstance(t, Tensor) else t
     sparse = tree_map(form, sample.data)
     if twice:
         sparse = tree_map(lambda t: uncoalesced(t) if is_sparse(t) else t, sparse)
@@ -199,10 +219,75 @@ def check_sample(op: Any, sample: Sample, number: int, split: int, fill: str, tw
     densified = lacewing.ops.record_densified(False)
     row.densified.update(densified)
     a, b = sample.expected or [], leaves(found)
+    if form_of[2] != "coo" and not op.name.startswith("to_sparse"):
+        first = next((t for t in leaves(sparse) if is_sparse(t)), None)
+        if first is not None and not all(follows(first, t) for t in b if is_sparse(t)):
+            row.note = f"sample {number}: another format"
+            return "wrong"
     if len(a) != len(b) or not all(same(x, y) for x, y in zip(a, b, strict=True)):
         row.note = f"sample {number}: other values"
         return "wrong"
     return "densified" if densified else "native"
+
+
+def check_undefined(op: Any, device: str = "cpu", format: str = "coo", limit: int = 2) -> Row:
+    """Rule 1 for an undefined fill: what is specified is what the strided tensor has, whatever stands for the rest."""
+    dtype = torch.float64 if torch.float64 in op.supported_dtypes("cpu") else torch.int64
+    samples = sample_rows(op, device, dtype, limit)
+    if isinstance(samples, str):
+        return Row("skipped", samples)
+    row = Row("native")
+    for number, sample in enumerate(samples):
+        if not isinstance(sample.data, Tensor) or sample.data.dtype != dtype:
+            continue
+        row.samples += 1
+        outcome = undefined_outcome(op, sample, format, row)
+        if outcome == "wrong":
+            row.note = f"sample {number}: {row.note}"
+        if OUTCOMES.index(outcome) > OUTCOMES.index(row.outcome):
+            row.outcome = outcome
+    return row if row.samples else Row("skipped", "no sample")
+
+
+def undefined_outcome(op: Any, sample: Sample, format: str, row: Row) -> str:
+    coo = lacewing.ops.tensor_from_dense(sample.data, None, 1, None)
+    try:
+        found = leaves(call(op, (in_format(coo, format), sample.args, sample.kwargs)))
+    except Exception as error:
+        row.note = f"{type(error).__name__}: {str(error)[:150]}"
+        return "refused" if "[lacewing." in str(error) else "wrong"
+    # Masked: a missing element takes no part in a softmax.
+    others = [-math.inf, -math.inf] if "softmax" in op.name or "softmin" in op.name else [1.5, 0.25]
+    if sample.data.dtype == torch.int64:
+        others = [3, 4]
+    for other in others:
+        stand_in = torch.tensor(other, dtype=sample.data.dtype, device=sample.data.device)
+        try:
+            filled = lacewing.ops.tensor_to_dense(coo, stand_in)
+            expected = leaves(call(op, (filled, sample.args, sample.kwargs)))
+        except Exception:
+            continue  # the stand-in is no number for the op
+        if len(expected) != len(found) or not all(map(same_where_specified, found, expected)):
+            row.note = f"other values with {other} for the rest"
+            return "wrong"
+    return "native"
+
+
+def same_where_specified(found: Any, expected: Any) -> bool:
+    if not is_sparse(found) or lacewing.ops.tensor_fill_kind(found) != 1:
+        return same(found, expected)
+    values = torch.ones_like(lacewing.ops.tensor_values(found), dtype=torch.int64)
+    indices = lacewing.ops.tensor_indices(found)
+    ones = lacewing.ops.make_sparse_tensor(indices, values, list(found.shape), 0, None)
+    mask = dense(ones) > 0
+    mine = lacewing.ops.tensor_to_dense(found, torch.zeros((), dtype=found.dtype, device=found.device))
+    return found.shape == expected.shape and same(mine[mask], dense(expected)[mask])
+
+
+def follows(operand: Tensor, result: Tensor) -> bool:
+    """Whether a result is compressed where its operand is and it has two sparse dims."""
+    compressed = [lacewing.ops.tensor_format(t) != 0 for t in (operand, result)]
+    return compressed[1] == (compressed[0] and lacewing.ops.tensor_sparse_dim(result) >= 2)
 
 
 def weighted(outputs: Any, weights: list[Tensor]) -> Tensor | None:
@@ -222,7 +307,7 @@ def differentiable(t: Tensor) -> bool:
     return (t.dtype.is_floating_point or t.dtype.is_complex) and t.requires_grad
 
 
-def check_gradient(op: Any, device: str = "cpu", split: int = 0, limit: int = 3) -> Row:
+def check_gradient(op: Any, device: str = "cpu", split: int = 0, limit: int = 3, format: str = "coo") -> Row:
     """Gradients to the values and to the fill against those of the strided tensor."""
     row = Row("native")
     if op.name == "to_sparse" or not op.supports_autograd or torch.float64 not in op.supported_dtypes("cpu"):
@@ -250,6 +335,7 @@ def check_gradient(op: Any, device: str = "cpu", split: int = 0, limit: int = 3)
         for learn_fill in (False, True):
             fill = torch.zeros((), dtype=data.dtype, device=device, requires_grad=learn_fill)
             tensor = lacewing.ops.make_sparse_tensor(indices, values, list(data.shape), 0, fill)
+            tensor = in_format(tensor, format)
             try:
                 found = weighted(call(op, (tensor, args, kwargs)), weights)
             except Exception as error:

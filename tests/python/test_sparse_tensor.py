@@ -121,6 +121,26 @@ def test_11_bad_indices_get_a_sentence(indices: list[object], message: str) -> N
         lacewing.sparse_coo_tensor(indices, [1.0], (3,))
 
 
+@pytest.mark.parametrize(
+    ("indices", "values", "message"),
+    [
+        (
+            [[0, 1], [0]],
+            [1.0, 2.0],
+            r"\[lacewing\.sparse_coo_tensor\] indices are no array of numbers: expected sequence",
+        ),
+        ([[0]], [[1.0, 2.0], [3.0]], r"\[lacewing\.sparse_coo_tensor\] values are no array of numbers"),
+        ([["zero"]], [1.0], r"\[lacewing\.sparse_coo_tensor\] indices are no array of numbers"),
+        ([[float("nan")]], [1.0], "indices must be integers, not Float"),
+        (torch.zeros(1, 1, dtype=torch.int64, device="meta"), [1.0], "indices are on meta, but values are on cpu"),
+        (torch.zeros(1, 1, dtype=torch.bool), [1.0], "indices must be integers, not Bool"),
+    ],
+)
+def test_11_ragged_lists_nan_and_mixed_devices_get_a_sentence(indices: object, values: object, message: str) -> None:
+    with pytest.raises((RuntimeError, ValueError, TypeError), match=message):
+        lacewing.sparse_coo_tensor(indices, values, (3,))
+
+
 def test_22_too_many_elements_are_refused() -> None:
     with pytest.raises(RuntimeError, match="more elements than int64 can count"):
         lacewing.sparse_coo_tensor([[0], [0], [0]], [1.0], (2**40, 2**40, 2**40))
@@ -232,7 +252,34 @@ def test_assignment_writes_what_it_writes_to_a_strided_tensor(index: object) -> 
     assert torch.equal(s.to_dense(), dense)
 
 
-@pytest.mark.parametrize("index", [0, slice(1, 3), (0, slice(None)), ..., (None, 0), torch.tensor([0, 1])])
+@pytest.mark.parametrize(
+    "index", [0, slice(1, 3), (0, slice(None)), ..., (..., -1), (slice(None, None, 2), slice(1, 4)), (slice(3, 1), 0)]
+)
+@pytest.mark.parametrize("fill", [0.0, 2.0])
+def test_slices_are_written_as_in_a_strided_tensor(index: object, fill: float) -> None:
+    s = example(fill=fill)
+    dense = s.to_dense()
+    value = torch.arange(dense[index].numel(), dtype=torch.float64).view(dense[index].shape)
+
+    for written in (7.0, value):
+        s[index] = written
+        dense[index] = written
+
+        assert torch.equal(s.to_dense(), dense)
+    hybrid = lacewing.sparse_coo_tensor([[0, 2]], torch.ones(2, 3), (4, 3))
+    hybrid[1:3] = torch.tensor([1.0, 2.0, 3.0])
+    assert hybrid.to_dense().tolist() == [[1, 1, 1], [1, 2, 3], [1, 2, 3], [0, 0, 0]]
+
+
+def test_4_writing_too_many_elements_obeys_the_policy() -> None:
+    s = lacewing.sparse_coo_tensor([[0], [0]], [1.0], (10**6, 10**6))
+
+    with pytest.raises(RuntimeError, match=r"aten::index_put has no sparse form here .* above the limit of 4 GiB"):
+        s[:] = 1.0
+    assert s.nse == 1
+
+
+@pytest.mark.parametrize("index", [(None, 0), torch.tensor([0, 1]), (True, 0), ("x", 0), (..., ...)])
 def test_other_assignments_are_refused(index: object) -> None:
     s = example()
     before = s.to_dense()

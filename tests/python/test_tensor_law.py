@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tensor_law import RANDOM, Row, check_entry, check_gradient
+from tensor_law import RANDOM, Row, check_entry, check_gradient, check_undefined
 
 pytest.importorskip("expecttest", reason="torch's operator database needs the package expecttest")
 from torch.testing._internal.common_methods_invocations import op_db
@@ -51,6 +51,29 @@ def test_the_law_holds_for_every_entry_of_the_operator_database(device: str, spl
         assert counts["native"] >= NATIVE
 
 
+@pytest.mark.parametrize(
+    ("format", "split", "fill"), [("gcrs", 0, "zero"), ("gccs", 0, "one"), ("gccs", 1, "array"), ("gcrs", 1, "one")]
+)
+def test_the_law_holds_in_compressed_formats(device: str, format: str, split: int, fill: str) -> None:
+    rows = {op.formatted_name: check_entry(op, device, split, fill, limit=2, format=format) for op in ENTRIES}
+
+    counts = table(rows)
+
+    assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
+    if (split, fill) == (0, "zero"):
+        assert counts["native"] >= NATIVE
+
+
+@pytest.mark.parametrize("format", ["coo", "gccs"])
+def test_the_law_holds_for_undefined_fills_where_elements_are_specified(device: str, format: str) -> None:
+    rows = {op.formatted_name: check_undefined(op, device, format) for op in ENTRIES}
+
+    counts = table(rows)
+
+    assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
+    assert counts["native"] >= 200
+
+
 def test_the_law_holds_for_uncoalesced_tensors(device: str) -> None:
     rows = {op.formatted_name: check_entry(op, device, limit=2, twice=True) for op in ENTRIES}
 
@@ -59,9 +82,9 @@ def test_the_law_holds_for_uncoalesced_tensors(device: str) -> None:
     assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
 
 
-@pytest.mark.parametrize("split", [0, 1])
-def test_gradients_reach_the_values_and_the_fill_for_every_entry(device: str, split: int) -> None:
-    rows = {op.formatted_name: check_gradient(op, device, split, limit=2) for op in ENTRIES}
+@pytest.mark.parametrize(("split", "format"), [(0, "coo"), (1, "coo"), (0, "gccs")])
+def test_gradients_reach_the_values_and_the_fill_for_every_entry(device: str, split: int, format: str) -> None:
+    rows = {op.formatted_name: check_gradient(op, device, split, 2, format) for op in ENTRIES}
 
     counts = table(rows)
 

@@ -1,0 +1,65 @@
+"""Files of sparse tensors: Matrix Market, FROSTT and SciPy's npz. ``torch.save`` takes every tensor as it is."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Sequence
+
+import torch
+
+from ._library import ops
+from .interop import from_scipy, to_scipy
+from .tensor import SparseTensor
+
+_Path = str | os.PathLike[str]
+
+
+def read_mtx(path: _Path, dtype: torch.dtype | None = None) -> SparseTensor:
+    """The matrix of a Matrix Market file, in COO with its entries in the file's order.
+
+    Real and pattern files give float64, integer ones int64, complex ones complex128, or ``dtype``. Of symmetric,
+    skew-symmetric and hermitian matrices both triangles are there. A damaged file gives an error with its line.
+    """
+    return _cast(SparseTensor(ops.read_matrix_market(os.fspath(path))), dtype)
+
+
+def write_mtx(sparse: SparseTensor, path: _Path) -> None:
+    """Writes a matrix with fill 0 to a Matrix Market file; booleans as a pattern. Numbers read back the same."""
+    ops.write_matrix_market(sparse._inner, os.fspath(path))
+
+
+def read_tns(path: _Path, size: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> SparseTensor:
+    """The tensor of a FROSTT file, float64 or ``dtype``, in COO. Without ``size``: the largest indices."""
+    return _cast(SparseTensor(ops.read_tns(os.fspath(path), size)), dtype)
+
+
+def write_tns(sparse: SparseTensor, path: _Path) -> None:
+    """Writes a tensor of real numbers with fill 0 to a FROSTT file. Numbers read back the same."""
+    ops.write_tns(sparse._inner, os.fspath(path))
+
+
+def load_npz(path: _Path) -> SparseTensor:
+    """The matrix of a file of ``scipy.sparse.save_npz``: CSR and CSC as GCRS and GCCS."""
+    import scipy.sparse  # type: ignore[import-untyped]
+
+    try:
+        matrix = scipy.sparse.load_npz(os.fspath(path))
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f"[lacewing.load_npz] {path}: it is no file of a sparse matrix: {error}") from error
+    return from_scipy(matrix)
+
+
+def save_npz(sparse: SparseTensor, path: _Path) -> None:
+    """Writes a matrix with fill 0 as ``scipy.sparse.save_npz`` does, in its own format."""
+    import scipy.sparse
+
+    scipy.sparse.save_npz(os.fspath(path), to_scipy(sparse))
+
+
+def _cast(sparse: SparseTensor, dtype: torch.dtype | None) -> SparseTensor:
+    if dtype is None:
+        return sparse
+    cast = sparse.to(dtype)
+    assert isinstance(cast, SparseTensor)
+    return cast

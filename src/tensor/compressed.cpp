@@ -1,0 +1,139 @@
+// Compressed patterns: the arrays of GCRS and GCCS, made from the indices or the indices from them.
+#include "structure/compressed.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include <lacewing/dispatch/torch.h>
+
+#include "tensor/densify.h"
+#include "tensor/pattern.h"
+
+namespace lacewing::tensor {
+namespace {
+
+at::Tensor row_starts(const at::Tensor& row_of, std::int64_t rows) {
+  check_dense_result("compressed_indices", {rows + 1}, at::kLong);
+  const auto starts = at::empty({rows + 1}, row_of.options());
+  if (row_of.is_cpu()) {
+    structure::row_starts(row_of.const_data_ptr<std::int64_t>(), row_of.numel(), rows,
+                          starts.mutable_data_ptr<std::int64_t>(), torch_executor());
+    return starts;
+  }
+  return at::searchsorted(row_of, at::arange(rows + 1, row_of.options()));
+}
+
+at::Tensor rows_of_entries(const at::Tensor& starts, std::int64_t nse) {
+  if (starts.is_cpu()) {
+    const auto rows = at::empty({nse}, starts.options());
+    structure::rows_of_entries(starts.const_data_ptr<std::int64_t>(), starts.numel() - 1,
+                               rows.mutable_data_ptr<std::int64_t>(), torch_executor());
+    return rows;
+  }
+  return at::repeat_interleave(at::arange(starts.numel() - 1, starts.options()), starts.diff(), 0, nse);
+}
+
+}  // namespace
+
+Dims Layout::order() const {
+  Dims dims = major();
+  dims.insert(dims.end(), minor().begin(), minor().end());
+  return dims;
+}
+
+PatternPtr Pattern::compressed(Layout layout, at::Tensor starts, at::Tensor minor, Dims sizes) {
+  auto* const made = new Pattern(minor.numel(), minor.device(), std::move(sizes), /*coalesced=*/false);
+  const PatternPtr pattern(made);
+  made->layout_ = std::move(layout);
+  made->starts_ = std::move(starts);
+  made->minor_ = std::move(minor);
+  return pattern;
+}
+
+PatternPtr Pattern::with_layout(std::optional<Layout> layout, bool distinct) const {
+  const std::lock_guard lock(mutex_);
+  auto* const made = new Pattern(nse_, device_, sizes_, coalesced_);
+  const PatternPtr pattern(made);
+  made->indices_ = indices();
+  made->keys_ = keys_;
+  made->layout_ = std::move(layout);
+  made->distinct_ = distinct || distinct_;
+  return pattern;
+}
+
+PatternPtr Pattern::permuted(const Dims& order) const {
+  const std::lock_guard lock(mutex_);
+  auto* const made = new Pattern(nse_, device_, sizes_at(sizes_, order), /*coalesced=*/false);
+  const PatternPtr pattern(made);
+  made->distinct_ = distinct_ || coalesced_;
+  if (indices_.defined()) {
+    made->indices_ = indices_.index_select(0, at::tensor(at::IntArrayRef(order), indices_.options()));
+  }
+  if (layout_) {
+    const auto place = [&](const Dims& dims) {
+      Dims places;
+      for (const std::int64_t d : dims) {
+        places.push_back(std::find(order.begin(), order.end(), d) - order.begin());
+      }
+      return places;
+    };
+    // The arrays are those of a matrix and of its transpose: the one whose rows hold the first dim names the format.
+    Dims major = place(layout_->major());
+    Dims minor = place(layout_->minor());
+    const bool by_column = std::find(minor.begin(), minor.end(), 0) != minor.end();
+    made->layout_ = by_column ? Layout{std::move(minor), std::move(major), true}
+                              : Layout{std::move(major), std::move(minor), false};
+    made->starts_ = starts_;
+    made->minor_ = minor_;
+  }
+  return pattern;
+}
+
+const at::Tensor& Pattern::indices() const {
+  const std::lock_guard lock(mutex_);
+  if (!indices_.defined()) {
+    const Dims order = layout_->order();
+    const auto indices = at::empty({dim(), nse_}, minor_.options().dtype(at::kLong));
+    const auto write = [&](const at::Tensor& reduced, const Dims& dims) {
+      const auto rows = unravel_keys(reduced, sizes_at(sizes_, dims));
+      for (std::size_t k = 0; k < dims.size(); ++k) {
+        indices.select(0, dims[k]).copy_(rows.select(0, static_cast<std::int64_t>(k)));
+      }
+    };
+    write(rows_of_entries(starts_.to(at::kLong), nse_), layout_->major());
+    write(minor_.to(at::kLong), layout_->minor());
+    indices_ = indices;
+  }
+  return indices_;
+}
+
+const at::Tensor& Pattern::starts() const {
+  const std::lock_guard lock(mutex_);
+  if (!starts_.defined()) {
+    starts_ = row_starts(reduced(layout_->major()), product_of(sizes_at(sizes_, layout_->major())));
+  }
+  return starts_;
+}
+
+const at::Tensor& Pattern::minor() const {
+  const std::lock_guard lock(mutex_);
+  if (!minor_.defined()) {
+    minor_ = reduced(layout_->minor());
+  }
+  return minor_;
+}
+
+bool Pattern::shares(const at::Tensor& tensor) const {
+  const std::lock_guard lock(mutex_);
+  const at::Tensor held[] = {indices_, starts_, minor_};
+  return std::any_of(std::begin(held), std::end(held),
+                     [&](const at::Tensor& t) { return t.defined() && tensor.is_alias_of(t); });
+}
+
+bool Pattern::known_distinct() const {
+  const std::lock_guard lock(mutex_);
+  return distinct_ || coalesced_;
+}
+
+}  // namespace lacewing::tensor

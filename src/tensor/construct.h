@@ -1,0 +1,25 @@
+// Checks that all constructors of sparse tensors share.
+#pragma once
+
+#include <optional>
+
+#include "tensor/sparse_impl.h"
+
+namespace lacewing::tensor {
+
+/// The components of a sparse tensor; throws where it is none.
+const Components& checked(const char* op, const at::Tensor& sparse);
+
+/// Throws where a shape, or a part of it, has more elements than int64 can count.
+void check_numel(const char* op, const Dims& shape);
+
+/// The first entry of indices (dims, nse) outside the sizes, or nse.
+std::int64_t first_outside(const at::Tensor& indices, const Dims& sizes);
+
+/// The fill beside such values, checked: its value is defined unless the kind is undefined.
+Fill checked_fill(const char* op, const Fill& fill, const at::Tensor& values);
+
+/// A fill as registered ops take it: 0 scalar, 1 undefined, 2 array, 3 a number on the host.
+Fill fill_of(std::int64_t kind, const std::optional<at::Tensor>& value);
+
+}  // namespace lacewing::tensor

@@ -1,0 +1,62 @@
+#include "tensor/files/tensor_text.h"
+
+#include <ATen/ATen.h>
+
+#include "tensor/construct.h"
+
+namespace lacewing::tensor {
+
+void with_sentence(const char* op, const std::string& path, const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const text::FileError& error) {
+    TORCH_CHECK(false, "[lacewing.", op, "] ", path, ": ", error.what());
+  }
+}
+
+void check_announced(std::int64_t entries, std::int64_t bytes_of_one, const text::LineReader& line,
+                     const text::Lines& rest) {
+  const auto bytes = static_cast<std::int64_t>(rest.rest().size());
+  // The last line may lack its end.
+  if (entries > (bytes + 1) / bytes_of_one) {
+    line.fail("it announces " + std::to_string(entries) + " entries, but the " + std::to_string(bytes) +
+              " bytes that follow hold " + std::to_string((bytes + 1) / bytes_of_one) + " at most");
+  }
+}
+
+Components writable(const char* op, const at::Tensor& sparse) {
+  Components c = checked(op, sparse);
+  TORCH_CHECK(zero_fill(c), "[lacewing.", op, "] such a file holds tensors with the constant fill 0: use torch.save");
+  TORCH_CHECK(c.dense_dim() == 0, "[lacewing.", op, "] such a file holds numbers as entries, not blocks of shape ",
+              c.dense_shape(), ": use torch.save");
+  return {c.pattern->to(at::kCPU), c.values.detach().cpu().contiguous(), {}};
+}
+
+ValueWriter::ValueWriter(const at::Tensor& given) {
+  const auto type = given.scalar_type();
+  if (at::isComplexType(type)) {
+    values_ = at::view_as_real(given.to(at::kComplexDouble)).contiguous();
+    write_ = [data = values_.const_data_ptr<double>()](std::string& text, std::int64_t e) {
+      text::append(text, data[2 * e]);
+      text += ' ';
+      text::append(text, data[2 * e + 1]);
+    };
+  } else if (type == at::kDouble) {
+    values_ = given.contiguous();
+    write_ = [data = values_.const_data_ptr<double>()](std::string& text, std::int64_t e) {
+      text::append(text, data[e]);
+    };
+  } else if (at::isFloatingType(type)) {
+    values_ = given.to(at::kFloat).contiguous();
+    write_ = [data = values_.const_data_ptr<float>()](std::string& text, std::int64_t e) {
+      text::append(text, data[e]);
+    };
+  } else {
+    values_ = given.to(at::kLong).contiguous();
+    write_ = [data = values_.const_data_ptr<std::int64_t>()](std::string& text, std::int64_t e) {
+      text::append(text, data[e]);
+    };
+  }
+}
+
+}  // namespace lacewing::tensor

@@ -1,0 +1,92 @@
+// FROSTT files: a line of 1-based indices and a value for each entry.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <lacewing/dispatch/torch.h>
+#include <lacewing/tensor_files.h>
+
+#include "tensor/files/tensor_text.h"
+
+namespace lacewing {
+namespace {
+
+using text::LineReader;
+using text::Lines;
+
+/// The dims of a file: the numbers on its first entry's line, less the value.
+std::int64_t dims_of(std::string_view bytes) {
+  Lines lines(bytes);
+  auto line = lines.next_entry('#');
+  if (!line) {
+    throw text::FileError(lines.number(), "the file has no entry, so the number of dims is unknown: give size=");
+  }
+  std::int64_t numbers = 0;
+  for (; !line->at_end(); ++numbers) {
+    line->real("a number");
+  }
+  if (numbers < 2) {
+    line->fail("an entry needs an index and a value at least");
+  }
+  return numbers - 1;
+}
+
+}  // namespace
+
+at::Tensor read_tns(const std::string& path, at::OptionalIntArrayRef size) {
+  at::Tensor indices, values;
+  tensor::with_sentence("read_tns", path, [&] {
+    const std::string bytes = text::read_file(path);
+    const std::int64_t dims = size ? static_cast<std::int64_t>(size->size()) : dims_of(bytes);
+    const text::Entries entries(Lines(bytes), '#', torch_executor());
+    const std::int64_t count = entries.count();
+    indices = at::empty({dims, count}, at::kLong);
+    values = at::empty({count}, at::kDouble);
+    std::int64_t* const place = indices.mutable_data_ptr<std::int64_t>();
+    double* const number = values.mutable_data_ptr<double>();
+    entries.each(
+        [&](LineReader& line, std::int64_t e) {
+          for (std::int64_t d = 0; d < dims; ++d) {
+            const std::int64_t index = line.integer("an index");
+            if (index < 1 || (size && index > (*size)[static_cast<std::size_t>(d)])) {
+              line.fail("index " + std::to_string(index) + " of dim " + std::to_string(d) +
+                        (size ? " is outside of 1 to " + std::to_string((*size)[static_cast<std::size_t>(d)])
+                              : " is less than 1"));
+            }
+            place[d * count + e] = index - 1;
+          }
+          number[e] = line.real("the value");
+        },
+        torch_executor());
+  });
+  return lacewing::sparse_coo_tensor(indices, values, size);
+}
+
+void write_tns(const at::Tensor& sparse, const std::string& path) {
+  const char* const op = "write_tns";
+  const tensor::Components c = tensor::writable(op, sparse);
+  TORCH_CHECK(!at::isComplexType(c.values.scalar_type()) && c.sparse_dim() > 0, "[lacewing.", op,
+              "] a FROSTT file holds real numbers at one index at least");
+  const auto indices = c.pattern->indices().contiguous();
+  const std::int64_t* const place = indices.const_data_ptr<std::int64_t>();
+  const std::int64_t nse = c.pattern->nse();
+  const tensor::ValueWriter write_value(c.values);
+  const auto parts = text::written(
+      nse,
+      [&](std::string& text, std::int64_t e) {
+        for (std::int64_t d = 0; d < c.sparse_dim(); ++d) {
+          text::append(text, place[d * nse + e] + 1);
+          text += ' ';
+        }
+        write_value(text, e);
+        text += '\n';
+      },
+      torch_executor());
+  tensor::with_sentence(op, path, [&] { text::write_file(path, parts); });
+}
+
+TORCH_LIBRARY_FRAGMENT(lacewing, m) {
+  m.def("read_tns(str path, int[]? size) -> Tensor", read_tns);
+  m.def("write_tns(Tensor sparse, str path) -> ()", write_tns);
+}
+
+}  // namespace lacewing
