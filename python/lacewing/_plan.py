@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,19 @@ from torch import Tensor
 from ._library import ops
 
 _HAS_SEGMENTS, _HAS_INDEX1, _HAS_INDEX2, _HAS_ORDER, _HAS_INVERSE = 1, 2, 4, 8, 16
+
+
+def outside_transforms() -> AbstractContextManager[object]:
+    """Outside of torch.func's transforms, which would wrap what is made for as long as they run: it is kept longer."""
+    return nullcontext() if torch.compiler.is_compiling() else torch._C._DisableFuncTorch()
+
+
+def unwrapped(tensor: Tensor) -> Tensor:
+    """A tensor of integers without the wrappers of torch.func's gradients."""
+    if not torch.compiler.is_compiling():
+        while torch._C._functorch.is_gradtrackingtensor(tensor):
+            tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 class Plan(NamedTuple):
@@ -40,7 +54,8 @@ class Plan(NamedTuple):
         with other terms.
         """
         same_terms = self.meta[6] == forward.meta[6 + view]
-        return not (scaled and same_terms and self.meta[9] != forward.meta[9])
+        same_order = self.meta[9] == forward.meta[9] and self.meta[0] == forward.meta[0]
+        return not (scaled and same_terms and not same_order)
 
     def to(self, device: torch.device | str) -> Plan:
         """The plan on another device."""
@@ -56,12 +71,8 @@ class Plan(NamedTuple):
 
     def derived(self, view: int, rows: int, unary: bool = False) -> Plan:
         """The plan of a gradient: view 1 for the first input and 2 for the second, of so many rows."""
-        if torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(self.array):
-            array = ops.derive_plan(self.array, self.meta, view, rows, unary)
-        else:
-            # Outside of torch.func's transforms, which would wrap the plan for as long as they run: it is kept longer.
-            with torch._C._DisableFuncTorch():
-                array = ops.derive_plan(self.array, self.meta, view, rows, unary)
+        with outside_transforms():
+            array = ops.derive_plan(unwrapped(self.array), self.meta, view, rows, unary)
         return Plan(array, tuple(ops.derived_meta(self.meta, view, rows, unary)))
 
     @property

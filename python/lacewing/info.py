@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ._library import ops
-from ._plan import Plan
+from ._plan import Plan, outside_transforms, unwrapped
 
 Indices = Tensor | Sequence[int] | None
 Values = Tensor | Sequence[float] | None
@@ -18,10 +18,13 @@ Values = Tensor | Sequence[float] | None
 
 def as_index(op: str, argument: str, values: Indices) -> Tensor | None:
     """Indices given as a list become a tensor; only None is absent."""
-    if values is None or isinstance(values, Tensor):
-        return values
+    if values is None:
+        return None
+    if isinstance(values, Tensor):
+        return unwrapped(values)
     try:
-        tensor = torch.as_tensor(values)
+        with outside_transforms():
+            tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise TypeError(f"[lacewing.{op}] {argument} must be a tensor or a list of integers: {error}") from error
     return tensor.long() if tensor.numel() == 0 else tensor
@@ -44,7 +47,11 @@ def as_scale(op: str, values: Values) -> Tensor | None:
         return values
     try:
         complex_valued = any(isinstance(value, complex) for value in values)
-        return torch.as_tensor(values, dtype=torch.complex128 if complex_valued else torch.float64)
+        dtype = torch.complex128 if complex_valued else torch.float64
+        if any(isinstance(value, Tensor) for value in values):
+            return torch.stack([torch.as_tensor(value).to(dtype) for value in values])
+        with outside_transforms():
+            return torch.as_tensor(values, dtype=dtype)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise TypeError(f"[lacewing.{op}] scale must be a tensor or a list of numbers: {error}") from error
 
@@ -77,11 +84,15 @@ class _Info:
         tensor = self._tensors[name] if self._tensors else self._from_plan(name)
         return None if tensor is None else tensor.to(torch.long, copy=True)
 
-    def _keep(self, key: Any, value: Any) -> None:
-        """Keeps what was derived for some sizes; for a few of them."""
-        if len(self._derived) >= _KEPT:
-            self._derived.clear()
-        self._derived[key] = value
+    def _kept(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What is derived for some sizes, kept for a few of them; threads may make it twice."""
+        value = self._derived.get(key)
+        if value is None:
+            value = make()
+            if len(self._derived) >= _KEPT:
+                self._derived.clear()
+            self._derived[key] = value
+        return value
 
     def _from_plan(self, name: str) -> Tensor | None:
         if name in ("index", "index1", "index2"):
@@ -205,21 +216,20 @@ class SparseProductInfo(_Info):
 
     def _backward_plans(self, in1_size: int, in2_size: int) -> tuple[Plan, Plan]:
         """The plans of the two gradients: derived once for these sizes, then kept."""
-        key = (in1_size, in2_size)
-        if key not in self._derived:
+
+        def derive() -> tuple[Plan, Plan]:
             plan = self._plan.resolved(in1_size)
-            self._keep(key, (plan.derived(1, in1_size), plan.derived(2, in2_size)))
-        bwd1, bwd2 = self._derived[key]
-        return bwd1, bwd2
+            return plan.derived(1, in1_size), plan.derived(2, in2_size)
+
+        plans: tuple[Plan, Plan] = self._kept((in1_size, in2_size), derive)
+        return plans
 
     def _resolved(self, rows: int) -> SparseProductInfo:
         """The info to use for inputs of so many rows: another one only where out_size alone is given and differs."""
         if self._plan.entries is not None or self.out_size in (None, rows):
             return self
-        if rows not in self._derived:
-            index = torch.arange(rows, device=self.device)
-            self._keep(rows, SparseProductInfo(index1=index, out_size=self.out_size))
-        info: SparseProductInfo = self._derived[rows]
+        make = lambda: SparseProductInfo(index1=torch.arange(rows, device=self.device), out_size=self.out_size)
+        info: SparseProductInfo = self._kept(int(rows), make)
         return info if self.scale is None else info.with_scale(self.scale)
 
 
@@ -228,12 +238,22 @@ def _fields_plan(
 ) -> Plan:
     """The plan of index1, index2, seg_out, gather_index and index_out."""
     entries = None if scale is None else _length(scale, op)
-    plan = Plan.from_parts(*ops.product_plan(entries, *indices, out_size, unary, op))
+    plan = Plan.from_parts(*_build(ops.product_plan, op, entries, *indices, out_size, unary, op))
     given = any(index is not None for index in indices)
     return plan if given or scale is None else plan.to(scale.device)
 
 
+def _build(builder: Any, op: str, *arguments: Any) -> Any:
+    """Calls an op that builds plans: from values, so not while torch traces."""
+    if torch.compiler.is_compiling():
+        raise RuntimeError(f"[lacewing.{op}] an info is built from values: build it outside of what is compiled")
+    with outside_transforms():
+        return builder(*arguments)
+
+
 def _length(scale: Tensor, op: str) -> int:
+    if scale.layout != torch.strided or scale.is_nested or scale.is_quantized:
+        raise ValueError(f"[lacewing.{op}] scale must be a dense tensor")
     if scale.dim() != 1:
         raise ValueError(f"[lacewing.{op}] scale must have 1 dimension, not shape {tuple(scale.shape)}")
     return scale.shape[0]
@@ -249,7 +269,9 @@ def sparse_product_info(
     """The info of the triples (index1[t], index2[t]) -> index[t], sorted by output; see sparse_product_infos."""
     op = "sparse_product_info"
     scale = as_scale(op, scale)
-    plan = ops.sorted_plans(
+    plan = _build(
+        ops.sorted_plans,
+        op,
         as_index(op, "index1", index1),
         as_index(op, "index2", index2),
         as_index(op, "index", index),
@@ -284,7 +306,9 @@ def sparse_product_infos(
     """
     op = "sparse_product_infos"
     scale = as_scale(op, scale)
-    plans = ops.sorted_plans(
+    plans = _build(
+        ops.sorted_plans,
+        op,
         as_index(op, "index1", index1),
         as_index(op, "index2", index2),
         as_index(op, "index", index),
@@ -314,6 +338,11 @@ def derive_backward(
     for argument, size in (("in1_size", in1_size), ("in2_size", in2_size)):
         if as_size(op, argument, size) is None or size < 0:
             raise ValueError(f"[lacewing.{op}] {argument} must be at least 0, not {size}")
+    if info._plan.entries is None and in1_size != in2_size:
+        raise ValueError(
+            f"[lacewing.{op}] an info whose fields are all absent takes as many rows of input1 as of input2, not "
+            f"{in1_size} and {in2_size}"
+        )
     info = info._resolved(in1_size)
     plan = info._plan.resolved(in1_size)
     if plan.repeats_entries:
@@ -372,20 +401,16 @@ class SparseScaleInfo(_Info):
         return self._get("gather_index")
 
     def _backward_plan(self, in_size: int) -> Plan:
-        key = (in_size,)
-        if key not in self._derived:
-            self._keep(key, self._plan.resolved(in_size).derived(1, in_size, unary=True))
-        plan: Plan = self._derived[key]
+        derive = lambda: self._plan.resolved(in_size).derived(1, in_size, unary=True)
+        plan: Plan = self._kept((in_size,), derive)
         return plan
 
     def _resolved(self, rows: int) -> SparseScaleInfo:
         """As SparseProductInfo._resolved."""
         if self._plan.entries is not None or self.out_size in (None, rows):
             return self
-        if rows not in self._derived:
-            index = torch.arange(rows, device=self.device)
-            self._keep(rows, SparseScaleInfo(index=index, out_size=self.out_size))
-        info: SparseScaleInfo = self._derived[rows]
+        make = lambda: SparseScaleInfo(index=torch.arange(rows, device=self.device), out_size=self.out_size)
+        info: SparseScaleInfo = self._kept(int(rows), make)
         return info if self.scale is None else info.with_scale(self.scale)
 
 
@@ -402,7 +427,9 @@ def sparse_scale_infos(
     """
     op = "sparse_scale_infos"
     scale = as_scale(op, scale)
-    plans = ops.sorted_plans(
+    plans = _build(
+        ops.sorted_plans,
+        op,
         as_index(op, "index_in", index_in),
         None,
         as_index(op, "index_out", index_out),

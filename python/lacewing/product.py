@@ -96,9 +96,10 @@ def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Produ
         bwd1, bwd2 = _usable(name, 1, info_fwd, info_bwd1), _usable(name, 2, info_fwd, info_bwd2)
         derives = (bwd1 is None or bwd2 is None) and needs_grad(input1, input2, scale)
         # What is derived while torch compiles cannot be kept: the compiled graph derives it when it runs.
-        kept = (in1, in2) in info_fwd._derived or not torch.compiler.is_compiling()
-        if derives and info_fwd._plan.fits(in1, in2) and kept:
-            derived1, derived2 = info_fwd._backward_plans(in1, in2)
+        if torch.compiler.is_compiling():
+            derives = derives and isinstance(in1, int) and isinstance(in2, int) and (in1, in2) in info_fwd._derived
+        if derives and info_fwd._plan.fits(in1, in2):
+            derived1, derived2 = info_fwd._backward_plans(int(in1), int(in2))
             bwd1, bwd2 = bwd1 or derived1, bwd2 or derived2
         result: Tensor = op(
             input1, input2, scale, *info_fwd._plan, *(bwd1 or _NO_PLAN), *(bwd2 or _NO_PLAN), out_accumulated
@@ -112,7 +113,8 @@ def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Produ
     drops N from the output. dtype: ``torch.result_type(input1, input2)``; float16 and bfloat16 accumulate in float32.
     Differentiable to any order for both inputs and for ``info_fwd.scale``. Backward infos that are not given are
     derived once and kept on info_fwd. Allocates the output and what ``workspace_bytes`` tells. Deterministic: the same
-    bits for every run and every number of threads. Raises RuntimeError with one sentence for operands that do not fit.
+    bits for every run and every number of threads. Raises RuntimeError or ValueError with one sentence for operands
+    that do not fit. A scale of another dtype than the result's is cast in every call.
     """
     return product
 
@@ -195,8 +197,11 @@ def workspace_bytes(
         raise ValueError(
             f"[lacewing.workspace_bytes] there is no product named {op}: expected one of {', '.join(_KINDS)}"
         )
-    if not isinstance(info, SparseProductInfo | SparseScaleInfo):
-        raise TypeError(f"[lacewing.workspace_bytes] info must be an info, not {type(info).__name__}")
+    wanted = SparseScaleInfo if op == "sparse_scale" else SparseProductInfo
+    if not isinstance(info, wanted):
+        raise TypeError(
+            f"[lacewing.workspace_bytes] info must be a {wanted.__name__} for {op}, not {type(info).__name__}"
+        )
     check_tensor("workspace_bytes", "input1", input1)
     if op != "sparse_scale":
         check_tensor("workspace_bytes", "input2", input2)

@@ -29,9 +29,10 @@ def sparse_scale(input: Tensor, info_fwd: SparseScaleInfo, info_bwd: SparseScale
     if bwd is not None and not bwd.serves(plan, 1, info_fwd.scale is not None):
         bwd = None
     derives = bwd is None and needs_grad(input, info_fwd.scale)
-    kept = (in_size,) in info_fwd._derived or not torch.compiler.is_compiling()
-    if derives and plan.fits(in_size) and kept:
-        bwd = info_fwd._backward_plan(in_size)
+    if torch.compiler.is_compiling():
+        derives = derives and isinstance(in_size, int) and (in_size,) in info_fwd._derived
+    if derives and plan.fits(in_size):
+        bwd = info_fwd._backward_plan(int(in_size))
     result: Tensor = ops.sparse_scale(input, info_fwd.scale, *plan, *(bwd or (None, ())))
     return result
 

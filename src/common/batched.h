@@ -15,7 +15,12 @@ struct Batched {
   at::Tensor value;
   bool batched = false;
 
-  at::Tensor at(std::int64_t i) const { return batched ? value.select(0, i) : value; }
+  /// One of the batch; of an empty one a tensor of its shape.
+  at::Tensor at(std::int64_t i) const {
+    return !batched                 ? value
+           : value.sym_size(0) == 0 ? value.new_zeros_symint(value.sym_sizes().slice(1))
+                                    : value.select(0, i);
+  }
 };
 
 /// The innermost level of vmap among the operands, taken off while the op runs.
@@ -48,11 +53,10 @@ template <typename F>
 at::Tensor each_of_batch(const c10::SymInt& size, F&& f) {
   std::vector<at::Tensor> parts;
   const std::int64_t count = size.guard_int(__FILE__, __LINE__);
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (std::int64_t i = 0; i < std::max<std::int64_t>(count, 1); ++i) {
     parts.push_back(f(i));
   }
-  TORCH_CHECK(!parts.empty(), "[lacewing] vmap over an empty batch is not supported");
-  return at::stack(parts);
+  return at::stack(parts).narrow(0, 0, count);
 }
 
 }  // namespace lacewing

@@ -30,6 +30,9 @@ using kernels::RowsArg;
 constexpr const char* gather_name = "gather_rows";
 constexpr const char* scatter_name = "scatter_add_rows";
 
+/// More would overflow the arithmetic of offsets.
+constexpr std::int64_t most_rows = std::int64_t{1} << 48;
+
 enum class Mode { deterministic, distinct, atomic };
 
 Mode parse_mode(std::string_view mode) {
@@ -58,6 +61,8 @@ void check_scatter(const at::Tensor& src, const at::Tensor& index, const c10::Sy
                   shape_text(src.sym_sizes()), " needs one index per row, but index has shape ",
                   shape_text(index.sym_sizes()));
   TORCH_SYM_CHECK(rows.sym_ge(0), "[lacewing.", scatter_name, "] rows must not be negative, not ", rows);
+  TORCH_SYM_CHECK(rows.sym_le(most_rows), "[lacewing.", scatter_name, "] rows must be at most ", most_rows, ", not ",
+                  rows);
 }
 
 RowsArg rows_arg(const char* op, const at::Tensor& matrix) {

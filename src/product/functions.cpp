@@ -28,7 +28,8 @@ std::optional<InfoPlan> usable(const Info& fwd, const std::optional<Info>& bwd, 
   const PlanMeta forward = PlanMeta::from(fwd.plan().meta);
   const PlanMeta backward = PlanMeta::from(bwd->plan().meta);
   const bool same_terms = backward.hash == (second ? forward.hash_bwd2 : forward.hash_bwd1);
-  const bool other_order = fwd.scale() && backward.order_hash != forward.order_hash;
+  const bool other_order =
+      fwd.scale() && (backward.order_hash != forward.order_hash || backward.entries != forward.entries);
   return same_terms && other_order ? std::nullopt : std::optional<InfoPlan>(bwd->plan());
 }
 

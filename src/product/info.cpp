@@ -6,6 +6,7 @@
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/info.h>
 
+#include "common/transforms.h"
 #include "kernels/terms.h"
 #include "product/plan_ops.h"
 #include "product/plans.h"
@@ -28,6 +29,8 @@ std::optional<std::int64_t> length_of(const OptionalTensor& scale, const char* o
   if (!scale) {
     return std::nullopt;
   }
+  TORCH_CHECK(scale->layout() == at::kStrided && !scale->is_nested() && !scale->is_quantized(), "[lacewing.", op,
+              "] scale must be a dense tensor");
   TORCH_CHECK(scale->dim() == 1, "[lacewing.", op, "] scale must have 1 dimension, not shape ",
               shape_text(scale->sizes()));
   return scale->size(0);
@@ -43,18 +46,22 @@ std::vector<OptionalTensor*> indices_of(SparseScaleInfo::Fields& fields) {
 /// The fields with their indices copied, as int64.
 template <typename Fields>
 Fields copied(Fields fields) {
+  const OutsideTransforms outside;
   for (OptionalTensor* const index : indices_of(fields)) {
-    *index = *index ? OptionalTensor((*index)->to(at::kLong, false, /*copy=*/true)) : std::nullopt;
+    *index = *index ? OptionalTensor(unwrapped(**index).to(at::kLong, false, /*copy=*/true)) : std::nullopt;
   }
   return fields;
 }
 
 template <typename Fields>
 Fields moved(Fields fields, at::Device device) {
-  std::vector<OptionalTensor*> tensors = indices_of(fields);
-  tensors.push_back(&fields.scale);
-  for (OptionalTensor* const tensor : tensors) {
-    *tensor = *tensor ? OptionalTensor((*tensor)->to(device)) : std::nullopt;
+  const auto move = [&](OptionalTensor& tensor) {
+    tensor = tensor ? OptionalTensor(tensor->to(device)) : std::nullopt;
+  };
+  move(fields.scale);
+  const OutsideTransforms outside;
+  for (OptionalTensor* const index : indices_of(fields)) {
+    move(*index);
   }
   return fields;
 }
@@ -94,10 +101,14 @@ OptionalTensor by_entry(const InfoPlan& plan, const void* kernels::Terms::*part)
   return rows.equal(identity) ? std::nullopt : OptionalTensor(rows);
 }
 
+InfoPlan moved(const InfoPlan& plan, at::Device device) {
+  const OutsideTransforms outside;
+  return {plan.array.to(device), plan.meta};
+}
+
 /// Outside of torch.func's transforms, which would wrap the plan for as long as they run: it is kept longer.
 InfoPlan derived_plan(const InfoPlan& plan, const PlanMeta& meta, structure::View view, std::int64_t rows, bool unary) {
-  const c10::impl::ExcludeDispatchKeyGuard outside(c10::DispatchKeySet(
-      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
+  const OutsideTransforms outside;
   return {product::call_derive_plan(plan.array, meta.to_vector(), static_cast<std::int64_t>(view), rows, unary),
           structure::derived_meta(meta, view, rows, unary).to_vector()};
 }
@@ -172,7 +183,7 @@ at::Device SparseProductInfo::device() const { return state_->plan.array.device(
 SparseProductInfo SparseProductInfo::to(at::Device device) const {
   auto state = std::make_shared<State>();
   state->fields = moved(state_->fields, device);
-  state->plan = {state_->plan.array.to(device), state_->plan.meta};
+  state->plan = moved(state_->plan, device);
   state->sorted = state_->sorted;
   SparseProductInfo info(*this);
   info.state_ = std::move(state);
@@ -227,6 +238,13 @@ SparseProductInfos sparse_product_infos(const std::optional<at::Tensor>& index1,
 }
 
 SparseProductInfos derive_backward(const SparseProductInfo& given, std::int64_t in1_size, std::int64_t in2_size) {
+  TORCH_CHECK(in1_size >= 0 && in2_size >= 0,
+              "[lacewing.derive_backward] in1_size and in2_size must be at least 0, not ", in1_size, " and ", in2_size);
+  TORCH_CHECK(
+      !description(given.plan()).is_dynamic() || in1_size == in2_size,
+      "[lacewing.derive_backward] an info whose fields are all absent takes as many rows of input1 as of input2, "
+      "not ",
+      in1_size, " and ", in2_size);
   const SparseProductInfo info = given.resolved(in1_size);
   const PlanMeta meta = description(info.plan()).resolved(in1_size);
   const OptionalTensor& scale = info.scale();
@@ -292,7 +310,7 @@ at::Device SparseScaleInfo::device() const { return state_->plan.array.device();
 SparseScaleInfo SparseScaleInfo::to(at::Device device) const {
   auto state = std::make_shared<State>();
   state->fields = moved(state_->fields, device);
-  state->plan = {state_->plan.array.to(device), state_->plan.meta};
+  state->plan = moved(state_->plan, device);
   state->sorted = state_->sorted;
   SparseScaleInfo info(*this);
   info.state_ = std::move(state);

@@ -13,6 +13,7 @@
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 
+#include "common/transforms.h"
 #include "kernels/cpu/isa.h"
 #include "product/shape.h"
 #include "structure/plan_builder.h"
@@ -21,9 +22,6 @@ namespace lacewing::product {
 namespace {
 
 using structure::PlanMeta;
-
-/// Sizes beyond this would overflow the arithmetic of offsets.
-constexpr std::int64_t kLargestSize = std::int64_t{1} << 48;
 
 /// An index argument on the host: int64, contiguous, with its largest entry.
 struct HostIndex {
@@ -45,10 +43,13 @@ struct Checker {
 
   std::string prefix() const { return "[lacewing." + std::string(op) + "] "; }
 
-  HostIndex index(const char* argument, const OptionalTensor& given) {
-    if (!given) {
+  HostIndex index(const char* argument, const OptionalTensor& field) {
+    if (!field) {
       return {};
     }
+    const OptionalTensor given = unwrapped(*field);
+    TORCH_CHECK(given->layout() == at::kStrided && !given->is_nested() && !given->is_quantized(), prefix(), argument,
+                " must be a dense tensor");
     TORCH_CHECK(given->scalar_type() == at::kInt || given->scalar_type() == at::kLong, prefix(), argument,
                 " must have dtype int32 or int64, not ", given->scalar_type());
     TORCH_CHECK(given->dim() == 1, prefix(), argument, " must have 1 dimension, not shape ",
@@ -144,6 +145,7 @@ std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entr
                                                 const OptionalTensor& index2, const OptionalTensor& seg_out,
                                                 const OptionalTensor& gather_index, const OptionalTensor& index_out,
                                                 std::optional<std::int64_t> out_size, bool unary, std::string_view op) {
+  const OutsideTransforms outside;
   Checker check{op, std::nullopt};
   const char* const name1 = unary ? "index" : "index1";
   check.size("out_size", out_size);
@@ -238,6 +240,7 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
                                      std::optional<std::int64_t> out_size, std::optional<std::int64_t> in1_size,
                                      std::optional<std::int64_t> in2_size, bool unary, bool forward_only,
                                      std::string_view op) {
+  const OutsideTransforms outside;
   Checker check{op, std::nullopt};
   check.size("out_size", out_size);
   check.size(unary ? "in_size" : "in1_size", in1_size);

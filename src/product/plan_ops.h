@@ -8,6 +8,9 @@
 
 namespace lacewing::product {
 
+/// Sizes beyond this would overflow the arithmetic of offsets.
+inline constexpr std::int64_t kLargestSize = std::int64_t{1} << 48;
+
 /// The plan of the fields of an info, and its description as an int64 tensor; `unary` is for sparse scale, `op` is whom
 /// errors name.
 std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entries, const OptionalTensor& index1,

@@ -10,6 +10,7 @@
 
 #include "common/stream.h"
 #include "product/calls.h"
+#include "product/plan_ops.h"
 #include "product/shape.h"
 #include "structure/plan_builder.h"
 
@@ -179,7 +180,7 @@ at::Tensor scale_grad(std::int64_t kind_number, const at::Tensor& input1, const 
   const at::Tensor y = input2.value_or(at::Tensor());
   const at::Tensor g = unary ? as_batch(grad) : grad;
   const ProductShape shape = check_product(kind, x, y, std::nullopt, plan, meta, out_accumulated);
-  check_grad(kind, shape, g);
+  check_grad(kind, shape, x, g);
   const c10::DeviceGuard guard(x.device());
   const at::ScalarType type = at::promote_types(common_type(x, y), g.scalar_type());
   const at::Tensor out = at::empty({shape.plan.entries}, x.options().dtype(type));
@@ -218,11 +219,10 @@ PlanMeta check_derivable(const at::Tensor& plan, at::IntArrayRef meta, std::int6
   TORCH_CHECK(!from.is_dynamic() && from.terms >= 0 && from.rows >= 0 && plan.sym_numel() == from.length(),
               "[lacewing.derive_plan] meta does not describe the plan");
   const std::int64_t needed = view == 1 ? from.need1 : from.need2;
-  TORCH_CHECK(rows >= needed, "[lacewing.derive_backward] ",
-              unary       ? "in_size"
-              : view == 1 ? "in1_size"
-                          : "in2_size",
-              " is ", rows, " but ",
+  const char* const size = unary ? "in_size" : view == 1 ? "in1_size" : "in2_size";
+  TORCH_CHECK(rows <= kLargestSize, "[lacewing.derive_backward] ", size, " must lie in [0, ", kLargestSize, "], not ",
+              rows);
+  TORCH_CHECK(rows >= needed, "[lacewing.derive_backward] ", size, " is ", rows, " but ",
               unary       ? "index"
               : view == 1 ? "index1"
                           : "index2",
@@ -266,6 +266,8 @@ at::Tensor scale_grad_meta(std::int64_t kind, const at::Tensor& input1, const Op
   const at::Tensor y = input2.value_or(at::Tensor());
   const ProductShape shape =
       check_product(kind_of("product_scale_grad", kind), input1, y, std::nullopt, plan, meta, out_accumulated);
+  TORCH_CHECK(grad.device() == input1.device(), "[lacewing.product_scale_grad] grad is on ", grad.device(),
+              " but input1 is on ", input1.device());
   const at::ScalarType type = at::promote_types(common_type(input1, y), grad.scalar_type());
   return at::empty({shape.plan.entries}, input1.options().dtype(type));
 }

@@ -31,27 +31,43 @@ auto handle(const std::string& name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(("lacewing::" + name).c_str(), "").typed<Signature>();
 }
 
-/// T and the number of segments that the fields' shapes tell; absent where they follow the inputs.
-std::optional<c10::SymInt> length_of(std::initializer_list<OptionalTensor> fields) {
-  for (const OptionalTensor& field : fields) {
-    if (field && field->dim() == 1) {
-      return field->sym_size(0);
-    }
-  }
-  return std::nullopt;
-}
+/// The shapes of the fields, where there are no values.
+struct FieldShapes {
+  const std::string& op;
+  const at::Tensor& input;
 
-/// The rows of the output: they never depend on the values of the fields.
-c10::SymInt rows_of(const std::optional<c10::SymInt>& out_size, const OptionalTensor& seg_out,
-                    const OptionalTensor& gather_index, std::initializer_list<OptionalTensor> by_entry,
-                    const c10::SymInt& otherwise) {
-  const std::optional<c10::SymInt> segments = length_of({seg_out});
-  if (out_size || segments) {
-    return out_size ? *out_size : *segments - 1;
+  /// The common length of the fields, or none where all are absent.
+  std::optional<c10::SymInt> length(std::initializer_list<std::pair<const char*, OptionalTensor>> fields) const {
+    std::optional<c10::SymInt> length;
+    for (const auto& [argument, field] : fields) {
+      if (!field) {
+        continue;
+      }
+      TORCH_CHECK(!field->is_meta() || input.is_meta(), "[lacewing.", op, "] ", argument, " is on ", field->device(),
+                  " but the input is on ", input.device());
+      TORCH_CHECK(field->dim() == 1, "[lacewing.", op, "] ", argument, " must have 1 dimension, not shape ",
+                  shape_text(field->sym_sizes()));
+      const c10::SymInt size = field->sym_size(0);
+      TORCH_SYM_CHECK(length.value_or(size).sym_eq(size), "[lacewing.", op, "] ", argument, " has ", size,
+                      " entries but the fields before it have ", length.value_or(size));
+      length = size;
+    }
+    return length;
   }
-  const std::optional<c10::SymInt> gathered = length_of({gather_index});
-  return gathered ? *gathered : length_of(by_entry).value_or(otherwise);
-}
+
+  /// The rows of the output: they never depend on the values of the fields.
+  c10::SymInt rows(const std::optional<c10::SymInt>& out_size, const OptionalTensor& seg_out,
+                   const OptionalTensor& gather_index, const std::optional<c10::SymInt>& entries,
+                   const c10::SymInt& otherwise) const {
+    const std::optional<c10::SymInt> segments = length({{"seg_out", seg_out}});
+    const std::optional<c10::SymInt> gathered = length({{"gather_index", gather_index}});
+    if (out_size) {
+      TORCH_SYM_CHECK(out_size->sym_ge(0), "[lacewing.", op, "] out_size must not be negative, not ", *out_size);
+      return *out_size;
+    }
+    return segments ? *segments - 1 : gathered ? *gathered : entries.value_or(otherwise);
+  }
+};
 
 template <Kind kind>
 at::Tensor raw(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
@@ -72,11 +88,15 @@ at::Tensor raw(const at::Tensor& input1, const at::Tensor& input2, const Optiona
 template <Kind kind>
 at::Tensor raw_meta(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
                     const OptionalTensor& index1, const OptionalTensor& index2, const OptionalTensor& seg_out,
-                    const OptionalTensor& gather_index, const OptionalTensor&, std::optional<c10::SymInt> out_size,
-                    bool out_accumulated) {
-  ProductShape shape = check_operands(kind, raw_name(kind).c_str(), input1, input2, out_accumulated);
+                    const OptionalTensor& gather_index, const OptionalTensor& index_out,
+                    std::optional<c10::SymInt> out_size, bool out_accumulated) {
+  const std::string name = raw_name(kind);
+  const ProductShape shape = check_operands(kind, name.c_str(), input1, input2, out_accumulated);
+  const FieldShapes fields{name, input1};
+  fields.length({{"index_out", index_out}});
+  const auto entries = fields.length({{"index1", index1}, {"index2", index2}, {"scale", scale}});
   return at::empty_symint(
-      shape.output(traits(kind).z, rows_of(out_size, seg_out, gather_index, {index1, index2, scale}, shape.rows_x)),
+      shape.output(traits(kind).z, fields.rows(out_size, seg_out, gather_index, entries, shape.rows_x)),
       input1.options().dtype(at::result_type(input1, input2)));
 }
 
@@ -105,7 +125,10 @@ at::Tensor segment_meta(const at::Tensor& input, const OptionalTensor& scale, co
                         const OptionalTensor& gather_index) {
   const ProductShape shape = check_operands(Kind::scale, kSegment, input, {}, false);
   c10::SymDimVector sizes(input.sym_sizes());
-  sizes[sizes.size() - 2] = rows_of(out_size, seg, gather_index, {index, scale}, shape.rows_x);
+  const std::string name = kSegment;
+  const FieldShapes fields{name, input};
+  const auto entries = fields.length({{"index", index}, {"scale", scale}});
+  sizes[sizes.size() - 2] = fields.rows(out_size, seg, gather_index, entries, shape.rows_x);
   return at::empty_symint(sizes, input.options());
 }
 
@@ -254,6 +277,12 @@ TORCH_LIBRARY_IMPL(lacewing, Conjugate, m) {
     m.impl(raw_name(static_cast<Kind>(i)).c_str(), torch::CppFunction::makeFallthrough());
   }
   m.impl("indexed_scale_segment", torch::CppFunction::makeFallthrough());
+  m.impl("indexed_scale_segment_out", torch::CppFunction::makeFallthrough());
+}
+
+// torch's own way with negated views does not know ops that return nothing; the kernel calls ops that see to them.
+TORCH_LIBRARY_IMPL(lacewing, Negative, m) {
+  m.impl("indexed_scale_segment_out", torch::CppFunction::makeFallthrough());
 }
 
 }  // namespace product

@@ -1,5 +1,6 @@
 #include "product/shape.h"
 
+#include <algorithm>
 #include <sstream>
 
 #include <ATen/ATen.h>
@@ -37,7 +38,7 @@ std::string first_bad_index(const char* argument, const PlanMeta& meta, const at
                             std::int64_t rows) {
   std::ostringstream text;
   if (plan.is_meta() || plan.unsafeGetTensorImpl()->is_python_dispatch()) {
-    text << argument << " has an entry beyond " << rows - 1;
+    text << "an entry of " << argument;
     return text.str();
   }
   const at::Tensor host = plan.cpu();
@@ -60,7 +61,7 @@ std::string first_bad_index(const char* argument, const PlanMeta& meta, const at
     search(std::int32_t{});
   }
   if (best_entry < 0) {
-    text << argument << " has an entry that no segment uses and that";
+    text << "an entry of " << argument << " that no segment uses";
   } else {
     text << argument << "[" << best_entry << "] = " << best_value;
   }
@@ -75,6 +76,23 @@ void check_rows(const char* op, const char* index, const char* argument, const a
                 first_bad_index(index, meta, plan, second, rows.guard_int(__FILE__, __LINE__)), " is out of range for ",
                 argument, " of shape ", shape_text(tensor.sym_sizes()), ": dim ", dim, " has ", rows, " entries");
   }
+}
+
+/// Refuses sizes of more elements than bytes can be counted for.
+void check_addressable(const char* op, const char* what, c10::SymIntArrayRef sizes) {
+  constexpr std::int64_t most = std::int64_t{1} << 58;
+  std::int64_t count = 1;
+  bool overflows = false;
+  for (const c10::SymInt& size : sizes) {
+    const std::optional<std::int64_t> known = size.maybe_as_int();
+    if (!known || *known == 0) {
+      return;
+    }
+    overflows = overflows || *known > most / count;
+    count = overflows ? count : count * *known;
+  }
+  TORCH_CHECK(!overflows, "[lacewing.", op, "] ", what, " sizes ", shape_text(sizes), ": more than ", most,
+              " elements");
 }
 
 struct OperandShape {
@@ -183,8 +201,11 @@ ProductShape check_operands(Kind kind, const char* op, const at::Tensor& x, cons
   std::optional<c10::SymInt> b;
   take_channels(op, x, y, x, of.x, layout_x.rows_dim + 1, a, b);
   if (unary) {
-    for (std::int64_t dim = 0; dim < layout_x.rows_dim; ++dim) {
-      shape.batch = shape.batch * x.sym_size(dim);
+    const c10::SymIntArrayRef leading = x.sym_sizes().slice(0, static_cast<std::size_t>(layout_x.rows_dim));
+    check_addressable(op, "the leading dims of input are", leading);
+    const bool none = std::any_of(leading.begin(), leading.end(), [](const c10::SymInt& n) { return n == 0; });
+    for (const c10::SymInt& size : leading) {
+      shape.batch = none ? c10::SymInt(0) : shape.batch * size;
     }
   } else {
     check_floating(op, "input2", y);
@@ -225,12 +246,13 @@ ProductShape check_product(Kind kind, const char* op, const at::Tensor& x, const
     shape.plan = given;
   }
   TORCH_CHECK(shape.plan.terms >= 0 && shape.plan.rows >= 0 && plan.sym_numel() == shape.plan.length() &&
-                  plan.scalar_type() == (shape.plan.has(PlanMeta::wide) ? at::kLong : at::kInt),
+                  plan.is_contiguous() && plan.scalar_type() == (shape.plan.has(PlanMeta::wide) ? at::kLong : at::kInt),
               "[lacewing.", op, "] meta does not describe the plan, an array of ", plan.sym_numel(), " integers");
   check_rows(op, unary ? "index" : "index1", name_x, x, shape.rows_x, shape.rows_dim_x, shape.plan, plan, false);
   if (!unary) {
     check_rows(op, "index2", "input2", y, shape.rows_y, shape.rows_dim_y, shape.plan, plan, true);
   }
+  check_addressable(op, "the output has", shape.output(traits(kind).z));
   if (scale.has_value()) {
     check_floating(op, "scale", *scale);
     check_device(op, "scale", *scale, name_x, x);
@@ -253,8 +275,10 @@ void check_backward_plan(Kind kind, const char* argument, bool second, const Pla
   bool same = true;
   if (backward.is_dynamic() || forward.is_dynamic()) {
     same = (backward.is_dynamic() || backward.is_identity()) && (forward.is_dynamic() || forward.is_identity());
-  } else if (backward.hash != 0 && forward.hash != 0 && !forward.has(PlanMeta::mirrored)) {
-    same = backward.hash == (second ? forward.hash_bwd2 : forward.hash_bwd1) && backward.terms == forward.terms;
+  } else {
+    const bool known = backward.hash != 0 && forward.hash != 0 && !forward.has(PlanMeta::mirrored);
+    same = backward.terms == forward.terms &&
+           (!known || backward.hash == (second ? forward.hash_bwd2 : forward.hash_bwd1));
   }
   TORCH_CHECK(
       same, "[lacewing.", traits(kind).name, "] ", argument,
@@ -265,8 +289,9 @@ void check_backward_plan(Kind kind, const char* argument, bool second, const Pla
               " rows: build it with the input's size");
 }
 
-void check_grad(Kind kind, const ProductShape& shape, const at::Tensor& grad) {
+void check_grad(Kind kind, const ProductShape& shape, const at::Tensor& x, const at::Tensor& grad) {
   const c10::SymDimVector expected = shape.output(traits(kind).z);
+  check_device(traits(kind).name, "grad", grad, kind == Kind::scale ? "input" : "input1", x);
   TORCH_CHECK(grad.sym_sizes() == c10::SymIntArrayRef(expected), "[lacewing.", traits(kind).name,
               "] grad must have the shape ", shape_text(expected), " of the output, not ",
               shape_text(grad.sym_sizes()));

@@ -63,7 +63,7 @@ void check_backward_plan(Kind kind, const char* argument, bool second, const str
                          at::IntArrayRef meta, const c10::SymInt& rows);
 
 /// Checks the upstream gradient of check_product's shape.
-void check_grad(Kind kind, const ProductShape& shape, const at::Tensor& grad);
+void check_grad(Kind kind, const ProductShape& shape, const at::Tensor& x, const at::Tensor& grad);
 
 /// "(8, 9, 64)".
 std::string shape_text(c10::SymIntArrayRef sizes);

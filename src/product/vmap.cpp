@@ -32,6 +32,7 @@ at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const Opt
                    bool out_accumulated) {
   const BatchScope scope{input1, input2, scale.value_or(at::Tensor())};
   const Plans plans{Plan{plan, meta.vec()}, Plan{plan_bwd1, meta_bwd1.vec()}, Plan{plan_bwd2, meta_bwd2.vec()}};
+  check_operands(kind, traits(kind).name, input1, input2, out_accumulated);
   const Batched x = scope.unwrap(input1);
   const Batched y = scope.unwrap(input2);
   const Batched s = scope.unwrap(scale.value_or(at::Tensor()));
@@ -63,6 +64,7 @@ at::Tensor scale_op(const at::Tensor& input, const OptionalTensor& scale, const 
                     const OptionalTensor& plan_bwd, at::IntArrayRef meta_bwd) {
   const BatchScope scope{input, scale.value_or(at::Tensor())};
   const Plans plans{Plan{plan, meta.vec()}, Plan{plan_bwd, meta_bwd.vec()}, Plan{}};
+  check_operands(Kind::scale, traits(Kind::scale).name, input, {}, false);
   const Batched x = scope.unwrap(input);
   const Batched s = scope.unwrap(scale.value_or(at::Tensor()));
   if (s.batched) {
@@ -80,11 +82,13 @@ at::Tensor scale_grad(std::int64_t kind, const at::Tensor& input1, const Optiona
                       bool out_accumulated) {
   const BatchScope scope{input1, input2.value_or(at::Tensor()), grad};
   const Plans plans{Plan{plan, meta.vec()}, Plan{plan_bwd1, meta_bwd1.vec()}, Plan{plan_bwd2, meta_bwd2.vec()}};
+  const Kind of = kind_of("product_scale_grad", kind);
+  check_operands(of, traits(of).name, input1, input2.value_or(at::Tensor()), out_accumulated);
   const Batched x = scope.unwrap(input1);
   const Batched y = scope.unwrap(input2.value_or(at::Tensor()));
   const Batched g = scope.unwrap(grad);
   const auto call = [&](const at::Tensor& first, const at::Tensor& second, const at::Tensor& upstream) {
-    return call_scale_grad(kind_of("product_scale_grad", kind), first, second, upstream, plans, out_accumulated);
+    return call_scale_grad(of, first, second, upstream, plans, out_accumulated);
   };
   if (!x.batched && !y.batched && !g.batched) {
     return call(x.value, y.value, g.value);
