@@ -1,4 +1,4 @@
-// Everything: differentiable sparse tensor operations for PyTorch.
+// Everything but the torch::nn layers (conv_layers.h): differentiable sparse tensor operations for PyTorch.
 #pragma once
 
 #include <lacewing/backend.h>
@@ -7,3 +7,4 @@
 #include <lacewing/info.h>
 #include <lacewing/product.h>
 #include <lacewing/tensor.h>
+#include <lacewing/voxel_tensor.h>
