@@ -1,6 +1,6 @@
 """Trains a small MinkUNet to label the points of generated street scans, and draws what it learned.
 
-PYTHONPATH=python:examples python -m street_segmentation [--steps 1000] [--seconds 480] [--held-out 20]
+PYTHONPATH=python:examples python -m street_segmentation [--steps 400] [--seconds 480] [--held-out 20]
 [--out build/street_segmentation]
 """
 
@@ -22,7 +22,7 @@ GATE = 0.8
 def main() -> int:
     """Runs, prints, draws; 1 where the mean intersection over union misses the gate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seconds", type=float, default=480.0, help="training stops here, steps done or not")
     parser.add_argument("--held-out", type=int, default=20, help="scans that training has not seen")
     parser.add_argument("--seed", type=int, default=0)

@@ -32,9 +32,9 @@ class Scene(NamedTuple):
     inverse: Tensor  # (points,): the voxel of each point
 
 
-def make_scene(seed: int) -> Scene:
+def make_scene(seed: int, azimuths: int = 2048) -> Scene:
     """A generated scan; per voxel the means of its points' features."""
-    points, classes = synthetic_scan(seed)
+    points, classes = synthetic_scan(seed, azimuths=azimuths)
     distance = points[:, :2].norm(dim=1)
     raw = torch.stack([points[:, 2] / 3, points[:, 3], distance / 40, torch.ones_like(distance)], 1)
     votes = torch.nn.functional.one_hot(classes, len(CLASSES)).float()
@@ -73,7 +73,14 @@ class Run:
     scores: Tensor = field(default_factory=lambda: torch.zeros(len(CLASSES)))
 
 
-def train(steps: int, budget_s: float, tell: Callable[[Run], None], seed: int = 0, rate: float = 4e-3) -> Run:
+def train(
+    steps: int,
+    budget_s: float,
+    tell: Callable[[Run], None],
+    seed: int = 0,
+    rate: float = 4e-3,
+    azimuths: int = 2048,
+) -> Run:
     """A new scan at every step, until the steps are done or the time is up; the rate falls to zero over both."""
     torch.manual_seed(seed)
     run = Run(make_network())
@@ -87,7 +94,7 @@ def train(steps: int, budget_s: float, tell: Callable[[Run], None], seed: int = 
         done = max(step / steps, spent / budget_s)
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, (step + 1) / 20) * (1 - done)
-        scene = make_scene(step)
+        scene = make_scene(step, azimuths)
         run.net.train()
         optimizer.zero_grad(set_to_none=True)
         loss = loss_of(run.net(VoxelTensor(scene.features, scene.voxels, 1)).features, scene.labels)
@@ -99,8 +106,8 @@ def train(steps: int, budget_s: float, tell: Callable[[Run], None], seed: int = 
     return run
 
 
-def evaluate(net: nn.Module, scans: int) -> Tensor:
+def evaluate(net: nn.Module, scans: int, azimuths: int = 2048) -> Tensor:
     """(classes,): the intersection over union over all points of held-out scans."""
-    scenes = [make_scene(HELD_OUT + k) for k in range(scans)]
+    scenes = [make_scene(HELD_OUT + k, azimuths) for k in range(scans)]
     found = torch.cat([predict(net, scene) for scene in scenes])
     return intersection_over_union(found, torch.cat([scene.classes for scene in scenes]))

@@ -1,4 +1,4 @@
-// Everything: differentiable sparse tensor operations for PyTorch.
+// Everything but the torch::nn layers (conv_layers.h): differentiable sparse tensor operations for PyTorch.
 #pragma once
 
 #include <lacewing/backend.h>
@@ -8,3 +8,4 @@
 #include <lacewing/product.h>
 #include <lacewing/tensor.h>
 #include <lacewing/tensor_files.h>
+#include <lacewing/voxel_tensor.h>

@@ -112,12 +112,13 @@ sources, and expects the tests to fail: what they cannot see, they do not test. 
 | --- | --- | --- |
 | reference, cpu, baseline, avx2, avx512 | the object of that backend, linked to the others; no torch | kernels |
 | structure | the object of the structure; no torch | structure |
+| conv-map, conv-reference, conv-baseline, conv-avx2, conv-avx512, conv-pool | as the first; no torch | conv |
 | gradient | the changed sources, linked to the objects of `build/dev` | Python |
 | cuda | the same, where torch sees a CUDA device; listed as not run elsewhere | Python, on the device |
 
-`cpu` is what all instruction sets of the CPU kernels share. The tests are those of `tests/cpp/kernels` and
-`tests/cpp/structure`, and a quick selection of `tests/python` (see `scripts/mutants/library.py`). Before any mutant,
-the same tests must pass without one.
+`cpu` is what all instruction sets of the CPU kernels share. The tests are those of `tests/cpp/kernels`,
+`tests/cpp/structure` and the torch-free ones of `tests/cpp/conv`, and a quick selection of `tests/python` (see
+`scripts/mutants/library.py`). Before any mutant, the same tests must pass without one.
 
 The script fails where a mutant survives, does not compile, or where its old text does not stand in its file exactly
 once. The last of these `tests/python/test_mutants.py` checks in every run of the tests.

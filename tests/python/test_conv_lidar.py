@@ -13,6 +13,7 @@ from lacewing.conv import CLASSES, ConvolutionPlan, VoxelTensor, quantize, synth
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from networks.minkunet import center_point_encoder, minkunet18, minkunet42
+from street_segmentation.training import evaluate, intersection_over_union, train
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -73,3 +74,23 @@ def test_center_point_encoder() -> None:
 
     assert out.stride == (8, 8, 8)
     assert out.features.shape == (len(out), 128)
+
+
+def test_intersection_over_union_by_hand() -> None:
+    expected = torch.tensor([0, 0, 0, 1, 1, 2])
+    found = torch.tensor([0, 0, 1, 1, 2, 2])
+
+    scores = intersection_over_union(found, expected)
+
+    torch.testing.assert_close(scores[:3], torch.tensor([2 / 3, 1 / 3, 1 / 2], dtype=torch.float64))
+    assert scores[3:].isnan().all()
+
+
+def test_the_segmentation_example_trains() -> None:
+    steps = []
+
+    run = train(3, 60.0, lambda run: steps.append(run.losses[-1]), azimuths=128)
+
+    assert run.losses == steps
+    assert run.losses[-1] < run.losses[0]
+    assert evaluate(run.net, 1, azimuths=128).shape == (len(CLASSES),)
