@@ -40,7 +40,8 @@ def command_line(options: argparse.Namespace) -> str:
     words = ["python -m benchmarks", *(f"--only {id}" for id in options.only), f"--device {options.device}"]
     words += ["--quick"] * options.quick
     words += [f"--threads {options.threads}"] * (options.threads is not None)
-    words += [f"--budget {options.budget:g}"] * (options.budget is not None)
+    if options.budget is not None:
+        words.append(f"--budget {options.budget:g}")
     return " ".join(words)
 
 

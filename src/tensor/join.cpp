@@ -102,8 +102,9 @@ bool stack(Call& call) {
     return Call::decline();
   }
   const std::int64_t dim = wrap_dim(call.integer("dim"), tensors[0].dim() + 1);
+  const Dims shape = tensors[0].sizes().vec();
   for (at::Tensor& t : tensors) {
-    if (!is_sparse(t) || t.sizes() != tensors[0].sizes()) {
+    if (!is_sparse(t) || t.sizes() != at::IntArrayRef(shape)) {
       return Call::decline();
     }
     t = t.unsqueeze(dim);

@@ -14,6 +14,7 @@ import sys
 import warnings
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -232,7 +233,20 @@ def test_assignment_writes_what_it_writes_to_a_strided_tensor(index: object) -> 
     assert torch.equal(s.to_dense(), dense)
 
 
-@pytest.mark.parametrize("index", [0, slice(1, 3), (0, slice(None)), ..., (None, 0), torch.tensor([0, 1])])
+@pytest.mark.parametrize(
+    "index", [0, -1, torch.tensor([0, 1]), torch.tensor([True, False, True, False]), (3, torch.tensor([4, 0]))]
+)
+def test_leading_dims_are_assigned_whole_rows(index: Any) -> None:
+    s = example()
+    expected = s.to_dense()
+
+    s[index] = 7.0
+    expected[index] = 7.0
+
+    assert torch.equal(s.to_dense(), expected)
+
+
+@pytest.mark.parametrize("index", [slice(1, 3), (0, slice(None)), ..., (None, 0)])
 def test_other_assignments_are_refused(index: object) -> None:
     s = example()
     before = s.to_dense()
