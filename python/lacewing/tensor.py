@@ -280,6 +280,9 @@ class SparseTensor(Tensor):
     @_not_compiled
     def __getitem__(self, index: Any) -> Tensor:
         """A copy: only ``s[i, j] += x`` and assignment write to the tensor."""
+        slices = _slices(index, tuple(self._inner.shape))
+        if slices is not None:
+            return SparseTensor(_own(ops.tensor_slice, self._inner, *slices))
         result: Tensor = super().__getitem__(index)
         self._read = index, weakref.ref(result)
         return result
@@ -351,6 +354,21 @@ def _by_column(op: str, compressed: str) -> bool:
     if compressed not in ("rows", "columns"):
         raise ValueError(f'[lacewing.{op}] compressed must be "rows" or "columns", not "{compressed}"')
     return compressed == "columns"
+
+
+def _slices(index: Any, shape: tuple[int, ...]) -> tuple[list[int], ...] | None:
+    """Starts, ends and steps where several leading dims are sliced: they are cut in one pass."""
+    if not isinstance(index, tuple) or len(index) < 2 or len(index) > len(shape):
+        return None
+    if any(
+        type(s) is not slice or any(type(n) not in (int, type(None)) for n in (s.start, s.stop, s.step)) for s in index
+    ):
+        return None
+    if any(s.step is not None and s.step <= 0 for s in index):
+        return None
+    bounds = [s.indices(size) for s, size in zip(index, shape, strict=False)]
+    starts, ends, steps = (list(numbers) for numbers in zip(*bounds, strict=True))
+    return starts, ends, steps
 
 
 def _wrapped(tensor: Tensor) -> Tensor:

@@ -178,8 +178,8 @@ CPU_MUTANTS = (
     Mutant(
         "cpu-one-scratch-for-both",
         CPU_ROWS,
-        "scratch + schedule.x.scratch) {}",
-        "scratch) {}",
+        "scratch + schedule.x.scratch),",
+        "scratch),",
         ENDS,
         "y is packed over x",
     ),

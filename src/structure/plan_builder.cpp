@@ -223,8 +223,11 @@ std::vector<PlanMeta> build_sorted_as(const Triples& triples, const std::vector<
   for (const Request& request : requests) {
     const Roles roles = roles_of(request.view, triples.unary);
     if (!rotating) {
-      terms.sort(roles.index2, limit_of(triples, roles.index2));
-      terms.sort(roles.index1, limit_of(triples, roles.index1));
+      // Terms in the order of an index1 that is the identity need no second key.
+      if (roles.index1 != Key::first || triples.index1 != nullptr) {
+        terms.sort(roles.index2, limit_of(triples, roles.index2));
+        terms.sort(roles.index1, limit_of(triples, roles.index1));
+      }
       rotating = true;
     }
     terms.sort(roles.row, limit_of(triples, roles.row));

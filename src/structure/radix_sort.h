@@ -1,7 +1,7 @@
 // A stable radix sort of records, on all threads. Torch-free.
 //
-// The last two digits of a key cost one pass through memory: records go to the bucket of the highest digit, and a
-// bucket, which stays in a core's own cache, is put in order by the digit below it when it is read next: by the
+// A sort of many records costs one pass through memory: records go to the bucket of the key's highest digit, and a
+// bucket, which stays in a core's own cache, is put in order by the digits below it when it is read next: by the
 // following sort, or by the one who writes the records out.
 #pragma once
 
@@ -54,7 +54,7 @@ class RadixSort {
         }
         return;
       }
-      BucketSort bucket_sort(open_digit_, largest_bucket(open_));
+      BucketSort bucket_sort(open_digits_, largest_bucket(open_));
       for (std::int64_t at = begin; at < end;) {
         const std::int64_t next = *std::upper_bound(open_.begin(), open_.end(), at);
         if (!f(part, at, bucket_sort(records_.get() + at, next - at), next - at)) {
@@ -82,18 +82,15 @@ class RadixSort {
     if (count_ < 2 || bits < 1 || is_sorted(key)) {
       return;
     }
-    const int passes = (bits + kDigitBits - 1) / kDigitBits;
-    const int width = (bits + passes - 1) / passes;
     if (spare_ == nullptr) {
       spare_ = allocate(count_);
     }
-    int pass = 0;
-    for (; pass + 2 < passes; ++pass) {
-      scatter(Digit(key, pass * width, width));
-    }
-    if (pass + 2 == passes && count_ >= kFarRecords && bucket_by(key, pass * width, bits)) {
+    if (bits > kDigitBits && count_ >= kFarRecords && bucket_by(key, bits)) {
       return;
     }
+    const int passes = (bits + kDigitBits - 1) / kDigitBits;
+    const int width = (bits + passes - 1) / passes;
+    int pass = 0;
     for (; pass < passes; ++pass) {
       scatter(Digit(key, pass * width, width));
     }
@@ -108,6 +105,8 @@ class RadixSort {
   static constexpr int kDigitBits = 9;
   /// So many records and their copy stay in a core's own cache.
   static constexpr std::int64_t kNearRecords = (std::int64_t{1} << 19) / static_cast<std::int64_t>(sizeof(Record));
+  /// A bucket may be larger where it is no more than this share of all: the other threads have theirs.
+  static constexpr std::int64_t kLargestShare = 8;
   /// So many do not.
   static constexpr std::int64_t kFarRecords = std::int64_t{1} << 18;
 
@@ -135,24 +134,36 @@ class RadixSort {
     }
   }
 
-  /// A stable sort of few records by one digit, into memory of its own.
+  /// A stable sort of few records by some digits, the lowest first, into memory of its own.
   struct BucketSort {
-    BucketSort(const Digit& by, std::int64_t largest) : digit(by), next(by.buckets), sorted(allocate(largest)) {}
+    BucketSort(const std::vector<Digit>& by, std::int64_t largest)
+        : digits(by),
+          next(by.front().buckets),
+          sorted(allocate(largest)),
+          spare(by.size() > 1 ? allocate(largest) : nullptr) {}
 
     const Record* operator()(const Record* from, std::int64_t length) {
-      std::fill(next.begin(), next.end(), 0);
-      count_into(next.data(), digit, from, length);
-      std::int64_t total = 0;
-      for (std::int64_t& n : next) {
-        total += std::exchange(n, total);
+      if (length < 2) {
+        return from;
       }
-      scatter_from(next.data(), digit, from, length, sorted.get());
-      return sorted.get();
+      for (const Digit& digit : digits) {
+        std::fill(next.begin(), next.end(), 0);
+        count_into(next.data(), digit, from, length);
+        std::int64_t total = 0;
+        for (std::int64_t& n : next) {
+          total += std::exchange(n, total);
+        }
+        Record* const to = from == sorted.get() ? spare.get() : sorted.get();
+        scatter_from(next.data(), digit, from, length, to);
+        from = to;
+      }
+      return from;
     }
 
-    Digit digit;
+    std::vector<Digit> digits;
     std::vector<std::int64_t> next;
     Records sorted;
+    Records spare;
   };
 
   static Records allocate(std::int64_t count) { return Records(new Record[static_cast<std::size_t>(count)]); }
@@ -229,19 +240,25 @@ class RadixSort {
     open_.clear();
   }
 
-  /// By the bits [from, to) of the key: to buckets of the upper half, which then wait for the lower. Does nothing where
-  /// a bucket would be too large.
-  bool bucket_by(const KeyOf& key, int from, int to) {
-    const int low_bits = (to - from) / 2;
-    const Digit high(key, from + low_bits, to - from - low_bits);
+  /// To the buckets of the key's highest bits, which then wait for the lower ones. Does nothing where a bucket would be
+  /// too large.
+  bool bucket_by(const KeyOf& key, int bits) {
+    const int high_bits = bits < 2 * kDigitBits ? (bits + 1) / 2 : kDigitBits;
+    const int low_bits = bits - high_bits;
+    const Digit high(key, low_bits, high_bits);
     Offsets offsets = count(high);
     std::vector<std::int64_t> starts(offsets.begin(), offsets.begin() + static_cast<std::ptrdiff_t>(high.buckets));
     starts.push_back(count_);
-    if (largest_bucket(starts) > kNearRecords) {
+    if (largest_bucket(starts) > std::max(kNearRecords, count_ / kLargestShare)) {
       return false;
     }
     scatter(high, std::move(offsets));
-    open_digit_ = Digit(key, from, low_bits);
+    const int passes = (low_bits + kDigitBits - 1) / kDigitBits;
+    const int width = (low_bits + passes - 1) / passes;
+    open_digits_.clear();
+    for (int pass = 0; pass < passes; ++pass) {
+      open_digits_.emplace_back(key, pass * width, std::min(width, low_bits - pass * width));
+    }
     open_ = std::move(starts);
     return true;
   }
@@ -251,9 +268,9 @@ class RadixSort {
   std::int64_t parts_;
   Records records_;
   Records spare_;
-  /// Buckets that wait to be put in order by open_digit_: where they start, and the end; empty where none waits.
+  /// Buckets that wait to be put in order by open_digits_: where they start, and the end; empty where none waits.
   std::vector<std::int64_t> open_;
-  Digit open_digit_;
+  std::vector<Digit> open_digits_;
 };
 
 }  // namespace lacewing::structure

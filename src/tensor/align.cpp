@@ -4,6 +4,10 @@
 
 #include <ATen/ATen.h>
 
+#include <lacewing/dispatch/torch.h>
+
+#include "structure/key_merge.h"
+
 namespace lacewing::tensor {
 namespace {
 
@@ -91,6 +95,39 @@ at::Tensor pick_rows(const Components& c, const at::Tensor& positions) {
   return at::cat({c.values, row}).index_select(0, place);
 }
 
+namespace {
+
+/// Two operands whose entries are numbers that no derivative is wanted of: keys and elements are merged in one pass.
+std::optional<Aligned> merged_elements(const std::vector<Components>& all, structure::KeyMerge::Kept kept) {
+  const auto fits = [](const Components& c) {
+    return c.dense_dim() == 0 && c.fill.kind == FillKind::scalar && is_plain(c.values) && is_plain(c.fill.value) &&
+           c.fill.value.scalar_type() == c.values.scalar_type();
+  };
+  if (all.size() != 2 || !fits(all[0]) || !fits(all[1]) ||
+      all[0].values.element_size() != all[1].values.element_size()) {
+    return std::nullopt;
+  }
+  const auto set = [](const Components& c) {
+    return structure::KeySet{c.pattern->keys().const_data_ptr<std::int64_t>(), c.pattern->nse()};
+  };
+  const structure::KeyMerge merge(set(all[0]), set(all[1]), kept, torch_executor());
+  const auto keys = at::empty({merge.count()}, all[0].pattern->keys().options());
+  Aligned result;
+  std::vector<at::Tensor> from;
+  std::vector<structure::Elements> elements;
+  for (const Components& c : all) {
+    from.push_back(c.values.contiguous());
+    result.values.push_back(at::empty({merge.count()}, c.values.options().requires_grad(false)));
+    elements.push_back(
+        {from.back().const_data_ptr(), c.fill.value.const_data_ptr(), result.values.back().mutable_data_ptr()});
+  }
+  merge.write(keys.mutable_data_ptr<std::int64_t>(), elements[0], elements[1], from[0].element_size());
+  result.pattern = Pattern::of_keys(keys, all[0].pattern->sizes());
+  return result;
+}
+
+}  // namespace
+
 Aligned align(const std::vector<Components>& operands, Join join) {
   const bool one_set = std::all_of(operands.begin(), operands.end(), [&](const Components& c) {
     return c.pattern == operands.front().pattern && c.pattern->known_distinct();
@@ -114,6 +151,12 @@ Aligned align(const std::vector<Components>& operands, Join join) {
   // Operands without a fill decide the index set by themselves; those with one follow.
   const bool undefined = std::any_of(all.begin(), all.end(), [](const Components& c) { return !c.has_fill(); });
   const bool intersect = undefined || join == Join::both;
+  if (!undefined) {
+    const auto kept = intersect ? structure::KeyMerge::Kept::common : structure::KeyMerge::Kept::all;
+    if (auto merged = merged_elements(all, kept)) {
+      return *std::move(merged);
+    }
+  }
   const auto leads = [&](const Components& c) { return join == Join::both || !undefined || !c.has_fill(); };
   at::Tensor keys;
   std::vector<at::Tensor> positions(all.size());

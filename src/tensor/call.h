@@ -78,6 +78,9 @@ std::span<const RuleEntry> shape_rules();
 std::span<const RuleEntry> join_rules();
 std::span<const RuleEntry> indexing_rules();
 std::span<const RuleEntry> matmul_rules();
+std::span<const RuleEntry> writing_rules();
+std::span<const RuleEntry> composed_rules();
+std::span<const RuleEntry> resampling_rules();
 
 /// Ops that torch tags pointwise, and those that are but lack the tag.
 bool pointwise(Call& call);

@@ -67,8 +67,8 @@ PatternPtr Pattern::permuted(const Dims& order) const {
   auto* const made = new Pattern(nse_, device_, sizes_at(sizes_, order), /*coalesced=*/false);
   const PatternPtr pattern(made);
   made->distinct_ = distinct_ || coalesced_;
-  if (indices_.defined()) {
-    made->indices_ = indices_.index_select(0, at::tensor(at::IntArrayRef(order), indices_.options()));
+  if (indices_.defined() || !minor_.defined()) {
+    made->indices_ = indices().index_select(0, at::tensor(at::IntArrayRef(order), indices().options()));
   }
   if (layout_) {
     const auto place = [&](const Dims& dims) {
@@ -92,8 +92,10 @@ PatternPtr Pattern::permuted(const Dims& order) const {
 
 const at::Tensor& Pattern::indices() const {
   const std::lock_guard lock(mutex_);
+  if (!indices_.defined() && !minor_.defined()) {
+    indices_ = unravel_keys(keys_, sizes_);
+  }
   if (!indices_.defined()) {
-    const Dims order = layout_->order();
     const auto indices = at::empty({dim(), nse_}, minor_.options().dtype(at::kLong));
     const auto write = [&](const at::Tensor& reduced, const Dims& dims) {
       const auto rows = unravel_keys(reduced, sizes_at(sizes_, dims));

@@ -353,6 +353,7 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def("tensor_coalesce(Tensor sparse) -> Tensor", coalesce);
   m.def("tensor_is_coalesced(Tensor sparse) -> bool", is_coalesced);
   m.def("tensor_forget_copy(Tensor sparse, Tensor copy) -> ()");
+  m.def("tensor_slice(Tensor(a) sparse, int[] starts, int[] ends, int[] steps) -> Tensor(a)");
   m.def("tensor_prune(Tensor sparse) -> Tensor", prune);
   m.def("tensor_to_additive(Tensor sparse) -> (Tensor, Tensor)", to_additive_op);
   m.def("tensor_from_additive(Tensor additive, Tensor sparse) -> Tensor", from_additive);

@@ -46,8 +46,9 @@ using Table = std::unordered_map<std::string, Rule>;
 const Table& table() {
   static const Table rules = [] {
     Table all;
-    for (const auto& family : {access_rules(), format_rules(), componentwise_rules(), reduction_rules(),
-                               softmax_rules(), shape_rules(), join_rules(), indexing_rules(), matmul_rules()}) {
+    for (const auto& family :
+         {access_rules(), format_rules(), componentwise_rules(), reduction_rules(), softmax_rules(), shape_rules(),
+          join_rules(), indexing_rules(), matmul_rules(), writing_rules(), composed_rules(), resampling_rules()}) {
       for (const RuleEntry& entry : family) {
         TORCH_CHECK(all.emplace(entry.op, entry.rule).second, "[lacewing.SparseTensor] two rules for ", entry.op);
       }

@@ -5,9 +5,13 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIndexing.h>
 
+#include <lacewing/dispatch/torch.h>
+
+#include "structure/entry_slice.h"
 #include "tensor/align.h"
 #include "tensor/call.h"
 #include "tensor/densify.h"
+#include "tensor/elements.h"
 
 namespace lacewing::tensor {
 namespace {
@@ -48,51 +52,92 @@ bool select(Call& call) {
   return call.give(settled(selected(c, dim, index)));
 }
 
-Components sliced(const Components& c, std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step) {
-  if (dim >= c.sparse_dim()) {
-    const std::int64_t d = dim - c.sparse_dim();
-    return {c.pattern, c.values.slice(d + 1, start, end, step),
-            fill_for(c, [&](const at::Tensor& b) { return b.slice(d, start, end, step); })};
-  }
+/// Slices of some dims at a time, within the sizes.
+Components sliced(const Components& c, const std::vector<structure::Slice>& slices) {
+  Components out = c;
+  std::vector<structure::Slice> sparse;
   Dims sizes = c.pattern->sizes();
-  const std::int64_t size = sizes[at(dim)];
-  sizes[at(dim)] = (end - start + step - 1) / step;
-  if (start == 0 && end == size && step == 1) {
-    return c;
+  for (const structure::Slice& s : slices) {
+    if (s.dim >= c.sparse_dim()) {
+      const std::int64_t d = s.dim - c.sparse_dim();
+      out.values = out.values.slice(d + 1, s.start, s.end, s.step);
+      out.fill = fill_for(out, [&](const at::Tensor& b) { return b.slice(d, s.start, s.end, s.step); });
+    } else if (s.start != 0 || s.end != sizes[at(s.dim)] || s.step != 1) {
+      sizes[at(s.dim)] = (s.end - s.start + s.step - 1) / s.step;
+      sparse.push_back(s);
+    }
   }
-  const auto offset = c.pattern->indices().select(0, dim) - start;
-  auto inside = at::logical_and(offset >= 0, offset < end - start);
-  if (step != 1) {
-    inside = at::logical_and(inside, at::remainder(offset, step) == 0);
+  if (sparse.empty()) {
+    return out;
   }
-  const auto kept = at::nonzero(inside).squeeze(1);
-  at::Tensor indices = c.pattern->indices().index_select(1, kept);
-  indices.select(0, dim).copy_(at::div(offset.index_select(0, kept), step, "floor"));
-  return {Pattern::make(indices, std::move(sizes), c.pattern->known_coalesced()), c.values.index_select(0, kept),
-          c.fill};
+  const at::Tensor& indices = c.pattern->indices();
+  at::Tensor kept, moved;
+  if (indices.is_cpu()) {
+    const structure::EntrySlice found(
+        {indices.const_data_ptr<std::int64_t>(), indices.size(1), indices.stride(0), indices.stride(1)},
+        indices.size(0), sparse, c.pattern->known_coalesced(), torch_executor());
+    kept = at::empty({found.count()}, indices.options());
+    moved = at::empty({indices.size(0), found.count()}, indices.options());
+    found.write(kept.mutable_data_ptr<std::int64_t>(), moved.mutable_data_ptr<std::int64_t>());
+  } else {
+    at::Tensor inside = at::ones({indices.size(1)}, indices.options().dtype(at::kBool));
+    for (const structure::Slice& s : sparse) {
+      const auto offset = indices.select(0, s.dim) - s.start;
+      inside = at::logical_and(inside, at::logical_and(offset >= 0, offset < s.end - s.start));
+      inside = at::logical_and(inside, at::remainder(offset, s.step) == 0);
+    }
+    kept = at::nonzero(inside).squeeze(1);
+    moved = indices.index_select(1, kept);
+    for (const structure::Slice& s : sparse) {
+      const at::Tensor row = moved.select(0, s.dim);
+      row.copy_(at::div(row - s.start, s.step, "floor"));
+    }
+  }
+  out.pattern = Pattern::make(moved, std::move(sizes), c.pattern->known_coalesced());
+  out.values = out.values.index_select(0, kept);
+  return out;
+}
+
+/// The slice of a dim by numbers that may be negative or beyond it, as Python takes them.
+structure::Slice slice_of(std::int64_t dim, std::int64_t size, std::int64_t start, std::int64_t end,
+                          std::int64_t step) {
+  TORCH_CHECK(step > 0, "slice step must be positive");
+  const auto bound = [&](std::int64_t value) {
+    return std::clamp<std::int64_t>(value < 0 ? value + size : value, 0, size);
+  };
+  return {dim, bound(start), std::max(bound(end), bound(start)), step};
 }
 
 bool slice(Call& call) {
   const Components& c = call.sparse();
   const std::int64_t dim = wrap_dim(call.integer("dim"), c.dim());
   const std::int64_t size = c.shape()[at(dim)];
-  const std::int64_t step = call.integer("step");
-  TORCH_CHECK(step > 0, "slice step must be positive");
   const auto bound = [&](const char* name, std::int64_t otherwise) {
-    const c10::IValue& given = call.arg(name);
-    const std::int64_t value = given.isNone() ? otherwise : given.toInt();
-    return std::clamp<std::int64_t>(value < 0 ? value + size : value, 0, size);
+    return call.arg(name).isNone() ? otherwise : call.arg(name).toInt();
   };
-  const std::int64_t start = bound("start", 0);
-  const std::int64_t end = std::max(bound("end", size), start);
-  return call.give(sliced(c, dim, start, end, step));
+  return call.give(sliced(c, {slice_of(dim, size, bound("start", 0), bound("end", size), call.integer("step"))}));
+}
+
+/// lacewing::tensor_slice: the leading dims, one slice each.
+bool slices(Call& call) {
+  const Components& c = call.sparse();
+  const Dims starts = call.arg("starts").toIntVector();
+  const Dims ends = call.arg("ends").toIntVector();
+  const Dims steps = call.arg("steps").toIntVector();
+  TORCH_CHECK(starts.size() == ends.size() && starts.size() == steps.size() && starts.size() <= at(c.dim()),
+              "[lacewing.tensor_slice] needs a start, an end and a step for each of at most ", c.dim(), " dims");
+  std::vector<structure::Slice> all;
+  for (std::size_t d = 0; d < starts.size(); ++d) {
+    all.push_back(slice_of(static_cast<std::int64_t>(d), c.shape()[d], starts[d], ends[d], steps[d]));
+  }
+  return call.give(sliced(c, all));
 }
 
 bool give_pieces(Call& call, const Components& c, std::int64_t dim, const Dims& lengths) {
   c10::List<at::Tensor> pieces;
   std::int64_t start = 0;
   for (const std::int64_t length : lengths) {
-    pieces.push_back(make_tensor(sliced(c, dim, start, start + length, 1)));
+    pieces.push_back(make_tensor(sliced(c, {{dim, start, start + length, 1}})));
     start += length;
   }
   return call.give({c10::IValue(pieces)});
@@ -140,17 +185,25 @@ bool unbind(Call& call) {
 /// Entries at the wanted positions of a dim, in their order; a position may repeat. Pairs (entry, place in `wanted`).
 Components taken(const Components& given, std::int64_t dim, const at::Tensor& wanted) {
   const Components c = coalesced(given);
-  const std::int64_t size = c.pattern->sizes()[at(dim)];
-  // Entries sorted by the dim: where each position's run begins.
-  const auto column = c.pattern->indices().select(0, dim).contiguous();
-  const auto order = at::argsort(column, /*stable=*/true, 0, false);
-  const auto runs = at::searchsorted(column.index_select(0, order), at::arange(size + 1, column.options()));
-  const auto begin = runs.index_select(0, wanted);
-  const auto count = runs.index_select(0, wanted + 1) - begin;
+  // Entries grouped by the dim: where each position's run begins.
+  const Grouping& runs = c.pattern->grouping({dim});
+  const Pattern& found = runs.pattern ? *runs.pattern : *c.pattern;
+  const auto group = find_keys(found.keys(), wanted);
+  const auto known = group.clamp_min(0);
+  at::Tensor begin = known;
+  at::Tensor count = at::ones_like(known);
+  if (!runs.distinct()) {
+    begin = runs.segments.index_select(0, known).to(at::kLong);
+    count = runs.counts().index_select(0, known);
+  }
+  count = at::where(group < 0, 0, count);
   const auto place = at::repeat_interleave(count);
   const auto first = count.cumsum(0) - count;
   const auto inside = at::arange(place.numel(), place.options()) - first.index_select(0, place);
-  const auto entry = order.index_select(0, begin.index_select(0, place) + inside);
+  at::Tensor entry = begin.index_select(0, place) + inside;
+  if (runs.order.defined()) {
+    entry = runs.order.index_select(0, entry).to(at::kLong);
+  }
   at::Tensor indices = c.pattern->indices().index_select(1, entry);
   indices.select(0, dim).copy_(place);
   Dims sizes = c.pattern->sizes();
@@ -216,14 +269,7 @@ bool index(Call& call) {
     return Call::decline();
   }
   for (auto& [d, t] : given) {
-    const std::int64_t size = c.shape()[at(d)];
-    if (t.numel() > 0) {
-      const auto low = t.min().item<std::int64_t>();
-      const auto high = t.max().item<std::int64_t>();
-      TORCH_CHECK_INDEX(low >= -size && high < size, "index ", low < -size ? low : high,
-                        " is out of bounds for dimension ", d, " with size ", size);
-    }
-    t = at::where(t < 0, t + size, t);
+    t = wrapped_places(t, d, c.shape()[at(d)]);
   }
   if (given.size() == 1 && given[0].first < c.sparse_dim() && given[0].second.dim() == 1) {
     return call.give(taken(c, given[0].first, given[0].second));
@@ -237,68 +283,65 @@ bool index(Call& call) {
       }
       parts.push_back(given[at(d)].second);
     }
-    parts = at::broadcast_tensors(parts);
-    const Dims shape = parts[0].sizes().vec();
-    for (at::Tensor& part : parts) {
-      part = part.reshape(-1);
-    }
-    const Components whole = coalesced(c);
-    const auto keys = linear_keys(at::stack(parts), c.pattern->sizes());
-    const auto rows = pick_rows(whole, find_keys(whole.pattern->keys(), keys));
-    Dims out = shape;
-    out.insert(out.end(), c.dense_shape().begin(), c.dense_shape().end());
-    return call.give(rows.reshape(out));
+    return call.give(elements_at(c, parts));
   }
   return Call::decline();
 }
 
-/// Writing elements by index tensors: entries are added where there are none.
-bool index_put(Call& call) {
-  if (!call.is_sparse_at(0) || is_sparse(call.arg("values").toTensor())) {
+/// Elements at places that a strided index names along one dim.
+bool gather(Call& call) {
+  const at::Tensor index = call.arg("index").toTensor();
+  if (!call.is_sparse_at(0) || is_sparse(index)) {
     return Call::decline();
   }
-  const Components c = coalesced(call.sparse());
-  std::vector<at::Tensor> parts;
-  for (const std::optional<at::Tensor> t : call.args[1].toOptionalTensorList()) {
-    if (!t || !t->defined() || is_sparse(*t)) {
+  const Components& c = call.sparse();
+  if (!c.has_fill() || c.dense_dim() > 0 || c.dim() == 0 || index.dim() != c.dim()) {
+    return Call::decline();
+  }
+  const std::int64_t dim = wrap_dim(call.integer("dim"), c.dim());
+  for (std::int64_t d = 0; d < c.dim(); ++d) {
+    if (d != dim && index.size(d) > c.pattern->sizes()[at(d)]) {
       return Call::decline();
     }
-    if (t->scalar_type() == at::kBool || t->scalar_type() == at::kByte) {
-      for (const at::Tensor& part : t->nonzero().unbind(1)) {
-        parts.push_back(part);
-      }
-    } else {
-      parts.push_back(t->to(at::kLong));
-    }
   }
-  if (static_cast<std::int64_t>(parts.size()) != c.sparse_dim() || parts.empty() || !c.has_fill() ||
-      call.arg("values").toTensor().scalar_type() != c.values.scalar_type()) {
+  std::vector<at::Tensor> places = box_places(index.sizes(), index);
+  places[at(dim)] = wrapped_places(index, dim, c.pattern->sizes()[at(dim)]);
+  return call.give(elements_at(c, places));
+}
+
+/// Elements by their number in row-major order.
+bool take(Call& call) {
+  const at::Tensor index = call.arg("index").toTensor();
+  if (!call.is_sparse_at(0) || is_sparse(index)) {
     return Call::decline();
   }
-  parts = at::broadcast_tensors(parts);
-  Dims shape = parts[0].sizes().vec();
-  const std::int64_t count = parts[0].numel();
-  check_dense_result(call.schema().name(), shape, c.values.scalar_type());
-  for (std::size_t d = 0; d < parts.size(); ++d) {
-    const std::int64_t size = c.pattern->sizes()[d];
-    parts[d] = parts[d].reshape(-1);
-    if (count > 0) {
-      TORCH_CHECK_INDEX(parts[d].min().item<std::int64_t>() >= -size && parts[d].max().item<std::int64_t>() < size,
-                        "an index is out of bounds for dimension ", d, " with size ", size);
-    }
-    parts[d] = at::where(parts[d] < 0, parts[d] + size, parts[d]);
+  const Components& c = call.sparse();
+  if (!c.has_fill() || c.dense_dim() > 0 || c.dim() == 0) {
+    return Call::decline();
   }
-  shape.insert(shape.end(), c.dense_shape().begin(), c.dense_shape().end());
-  Dims rows{count};
-  rows.insert(rows.end(), c.dense_shape().begin(), c.dense_shape().end());
-  const auto values = call.arg("values").toTensor().expand(shape).reshape(rows);
-  const auto keys = linear_keys(at::stack(parts), c.pattern->sizes());
-  const auto targets = std::get<0>(at::_unique2(keys));
-  const Merged merged = union_of(c.pattern->keys(), targets);
-  const auto before = pick_rows(c, merged.in_a);
-  const auto places = find_keys(merged.keys, keys);
-  const auto after = before.index_put({places}, values, call.flag("accumulate"));
-  return call.give({Pattern::of_keys(merged.keys.contiguous(), c.pattern->sizes()), after, c.fill});
+  const auto flat = wrapped_places(index.reshape(-1), 0, c.pattern->numel());
+  return call.give(elements_at(c, unravel_keys(flat, c.pattern->sizes()).unbind(0)).reshape(index.sizes()));
+}
+
+bool masked_select(Call& call) {
+  const at::Tensor mask = call.arg("mask").toTensor();
+  if (!call.is_sparse_at(0) || is_sparse(mask) || mask.scalar_type() != at::kBool) {
+    return Call::decline();
+  }
+  const Components& c = call.sparse();
+  const Dims shape = at::infer_size(call.tensor(0).sizes(), mask.sizes());
+  if (!c.has_fill() || c.dense_dim() > 0 || c.dim() == 0) {
+    return Call::decline();
+  }
+  const auto missing = shape.size() - static_cast<std::size_t>(c.dim());
+  std::vector<at::Tensor> places = mask.expand(shape).nonzero().unbind(1);
+  places.erase(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(missing));
+  for (std::int64_t d = 0; d < c.dim(); ++d) {
+    if (c.pattern->sizes()[at(d)] == 1) {
+      places[at(d)] = at::zeros_like(places[at(d)]);  // a dim that repeats
+    }
+  }
+  return call.give(elements_at(c, places));
 }
 
 bool nonzero(Call& call) {
@@ -366,15 +409,27 @@ bool diag_embed(Call& call) {
 }
 
 constexpr RuleEntry kRules[] = {
-    {"aten::select.int", select},         {"aten::select_copy.int", select},
-    {"aten::slice.Tensor", slice},        {"aten::slice_copy.Tensor", slice},
-    {"aten::split.Tensor", split},        {"aten::split_copy.Tensor", split},
-    {"aten::split_with_sizes", split},    {"aten::split_with_sizes_copy", split},
-    {"aten::unsafe_split.Tensor", split}, {"aten::unsafe_split_with_sizes", split},
-    {"aten::unbind.int", unbind},         {"aten::unbind_copy.int", unbind},
-    {"aten::index_select", index_select}, {"aten::index.Tensor", index},
-    {"aten::index_put", index_put},       {"aten::nonzero", nonzero},
-    {"aten::diagonal", diagonal},         {"aten::diagonal_copy", diagonal},
+    {"aten::select.int", select},
+    {"aten::select_copy.int", select},
+    {"aten::slice.Tensor", slice},
+    {"aten::slice_copy.Tensor", slice},
+    {"lacewing::tensor_slice", slices},
+    {"aten::split.Tensor", split},
+    {"aten::split_copy.Tensor", split},
+    {"aten::split_with_sizes", split},
+    {"aten::split_with_sizes_copy", split},
+    {"aten::unsafe_split.Tensor", split},
+    {"aten::unsafe_split_with_sizes", split},
+    {"aten::unbind.int", unbind},
+    {"aten::unbind_copy.int", unbind},
+    {"aten::index_select", index_select},
+    {"aten::index.Tensor", index},
+    {"aten::nonzero", nonzero},
+    {"aten::gather", gather},
+    {"aten::take", take},
+    {"aten::masked_select", masked_select},
+    {"aten::diagonal", diagonal},
+    {"aten::diagonal_copy", diagonal},
     {"aten::diag_embed", diag_embed},
 };
 

@@ -125,7 +125,7 @@ at::Tensor to_blocked(const at::Tensor& sparse, at::Layout layout, std::int64_t 
   const auto blocks = Pattern::make(at::stack({row.div(height, "floor"), column.div(width, "floor")}), sizes);
   const tensor::Layout split{{0}, {1}, by_column};
   const tensor::Grouping& grouping = blocks->grouping(split.order());
-  const at::Tensor group = tensor::entry_groups(grouping, blocks->nse(), row.options());
+  const at::Tensor group = grouping.pattern ? grouping.group().to(at::kLong) : at::arange(blocks->nse(), row.options());
   const auto chosen = grouping.pattern ? (by_column ? grouping.pattern->permuted({1, 0}) : grouping.pattern) : blocks;
   const auto held = chosen->with_layout(split);
   Dims shape{held->nse() * height * width};

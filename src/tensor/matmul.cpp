@@ -9,6 +9,7 @@
 
 #include "tensor/call.h"
 #include "tensor/densify.h"
+#include "tensor/sparse_product.h"
 
 namespace lacewing::tensor {
 namespace {
@@ -24,21 +25,13 @@ bool multiplies(const Components& c) {
 /// Values with the fill taken away.
 at::Tensor above_fill(const Components& c, bool zero) { return zero ? c.values : c.values - c.fill.value; }
 
-Dims sizes_of(const Components& c, const Dims& dims) {
-  Dims sizes;
-  for (const std::int64_t d : dims) {
-    sizes.push_back(c.pattern->sizes()[static_cast<std::size_t>(d)]);
-  }
-  return sizes;
-}
-
 /// A sparse tensor as a matrix (rows, columns) times x (columns, n); the gradients are SDDMM and the transpose's
 /// product.
 at::Tensor times_dense(const Components& given, const Dims& rows, const Dims& columns, const at::Tensor& x) {
   const bool zero = zero_fill(given);
   const Components c = zero ? given : coalesced(given);
-  const SparseProductInfos& infos = c.pattern->matrix_infos(rows, columns);
-  return sparse_scavec(above_fill(c, zero), x, infos.fwd, infos.bwd1, infos.bwd2);
+  const SparseProductInfo& info = c.pattern->matrix_info(rows, columns);
+  return sparse_scavec(above_fill(c, zero), x, info);
 }
 
 /// Its part of the fill: f * sum of x over the columns.
@@ -47,44 +40,6 @@ at::Tensor fill_part(const Components& c, const at::Tensor& summed) {
 }
 
 at::Tensor plus(const at::Tensor& a, const at::Tensor& b) { return b.defined() ? a + b : a; }
-
-/// The product of two sparse tensors with fill 0 over the dims that they share: entries (rows of a, columns of b).
-Components times_sparse(const Components& a, const at::Tensor& a_values, const Dims& a_rows, const Dims& a_shared,
-                        const Components& b, const at::Tensor& b_values, const Dims& b_shared, const Dims& b_columns) {
-  const auto options = a.pattern->indices().options();
-  const auto rows_of = [&](const Components& c, const Dims& dims) {
-    return c.pattern->indices().index_select(0, at::tensor(at::IntArrayRef(dims), options));
-  };
-  const auto shared = sizes_of(a, a_shared);
-  const auto a_key = linear_keys(rows_of(a, a_shared), shared);
-  const auto b_key = linear_keys(rows_of(b, b_shared), shared);
-  const auto order = at::argsort(b_key, /*stable=*/true, 0, false);
-  const auto sorted = b_key.index_select(0, order);
-  const auto begin = at::searchsorted(sorted, a_key);
-  const auto count = at::searchsorted(sorted, a_key, /*out_int32=*/false, /*right=*/true) - begin;
-  const auto in_a = at::repeat_interleave(count);
-  const auto first = count.cumsum(0) - count;
-  const auto in_b = order.index_select(
-      0, begin.index_select(0, in_a) + at::arange(in_a.numel(), options) - first.index_select(0, in_a));
-  Dims sizes = sizes_of(a, a_rows);
-  for (const std::int64_t size : sizes_of(b, b_columns)) {
-    sizes.push_back(size);
-  }
-  const auto indices = at::cat({rows_of(a, a_rows).index_select(1, in_a), rows_of(b, b_columns).index_select(1, in_b)});
-  const auto pairs = Pattern::make(indices, sizes);
-  const Grouping& grouping = pairs->coalescing();
-  const PatternPtr pattern = grouping.pattern ? grouping.pattern : pairs;
-  at::Tensor group = grouping.group;
-  if (!group.defined()) {
-    const auto ids = at::arange(in_a.numel(), options);
-    group = grouping.order.defined() ? at::empty_like(ids).index_copy_(0, grouping.order, ids) : ids;
-  }
-  const auto infos =
-      sparse_product_infos(in_a, in_b, group, std::nullopt, pattern->nse(), a.pattern->nse(), b.pattern->nse());
-  const auto values =
-      sparse_mul(a_values.unsqueeze(1), b_values.unsqueeze(1), infos.fwd, infos.bwd1, infos.bwd2).squeeze(1);
-  return {pattern, values, {FillKind::scalar, at::zeros({}, values.options().requires_grad(false))}};
-}
 
 void check_types(const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(a.scalar_type() == b.scalar_type(),

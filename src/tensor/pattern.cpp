@@ -1,10 +1,15 @@
 #include "tensor/pattern.h"
 
+#include <limits>
+
 #include <ATen/ATen.h>
 
 #include <lacewing/dispatch/torch.h>
 
+#include "structure/entry_groups.h"
 #include "structure/index_set.h"
+#include "structure/key_merge.h"
+#include "structure/plan.h"
 
 namespace lacewing::tensor {
 namespace {
@@ -14,61 +19,16 @@ std::span<const std::int64_t> span_of(at::IntArrayRef sizes) { return {sizes.dat
 const std::int64_t* data(const at::Tensor& tensor) { return tensor.const_data_ptr<std::int64_t>(); }
 std::int64_t* mutable_data(const at::Tensor& tensor) { return tensor.mutable_data_ptr<std::int64_t>(); }
 
-/// Sorted keys and their stable order; order is undefined where it is the identity.
-struct Sorted {
-  at::Tensor keys, order;
-  bool distinct;
-};
-
-bool is_increasing(const at::Tensor& keys, bool strictly) {
-  if (keys.numel() < 2) {
-    return true;
-  }
-  if (keys.is_cpu()) {
-    const auto found = structure::sortedness(data(keys), keys.numel(), torch_executor());
-    return found == structure::Sortedness::strict || (!strictly && found == structure::Sortedness::sorted);
-  }
-  const auto left = keys.slice(0, 0, -1);
-  const auto right = keys.slice(0, 1);
-  return (strictly ? left < right : left <= right).all().item<bool>();
+structure::IndexMatrix matrix_of(const at::Tensor& indices) {
+  return {data(indices), indices.size(1), indices.stride(0), indices.stride(1)};
 }
 
-Sorted sorted_keys(const at::Tensor& keys, std::int64_t limit) {
-  if (is_increasing(keys, /*strictly=*/false)) {
-    return {keys, {}, is_increasing(keys, /*strictly=*/true)};
-  }
-  at::Tensor sorted, order;
-  if (keys.is_cpu()) {
-    sorted = at::empty_like(keys);
-    order = at::empty_like(keys);
-    structure::sort_keys(data(keys), keys.numel(), limit, mutable_data(order), mutable_data(sorted), torch_executor());
-  } else {
-    std::tie(sorted, order) = at::sort(keys, /*stable=*/true, /*dim=*/0, /*descending=*/false);
-  }
-  return {sorted, order, is_increasing(sorted, /*strictly=*/true)};
-}
-
-/// Where runs of equal keys begin, and the number of keys at the end.
-at::Tensor runs_of(const at::Tensor& sorted) {
-  if (sorted.is_cpu()) {
-    const auto segments = at::empty({sorted.numel() + 1}, sorted.options());
-    const auto runs = structure::find_runs(data(sorted), sorted.numel(), mutable_data(segments), torch_executor());
-    return segments.slice(0, 0, runs + 1).clone();
-  }
-  const auto counts = std::get<2>(at::unique_consecutive(sorted, false, /*return_counts=*/true));
-  return at::cat({at::zeros({1}, counts.options()), counts.cumsum(0)});
-}
-
-using MergeKernel = std::int64_t (*)(const std::int64_t*, std::int64_t, const std::int64_t*, std::int64_t,
-                                     std::int64_t*, std::int64_t*, std::int64_t*, const CpuExecutor&);
-
-Merged merged_on_host(MergeKernel kernel, const at::Tensor& a, const at::Tensor& b, std::int64_t room) {
-  const auto out = at::empty({3, room}, a.options());
-  std::int64_t* const rows = mutable_data(out);
-  const std::int64_t count =
-      kernel(data(a), a.numel(), data(b), b.numel(), rows, rows + room, rows + 2 * room, torch_executor());
-  const auto row = [&](std::int64_t k) { return out.select(0, k).slice(0, 0, count); };
-  return {row(0), row(1), row(2)};
+Merged merged_on_host(const at::Tensor& a, const at::Tensor& b, structure::KeyMerge::Kept kept) {
+  const structure::KeyMerge merge({data(a), a.numel()}, {data(b), b.numel()}, kept, torch_executor());
+  const auto column = [&] { return at::empty({merge.count()}, a.options()); };
+  Merged merged{column(), column(), column()};
+  merge.write(mutable_data(merged.keys), mutable_data(merged.in_a), mutable_data(merged.in_b));
+  return merged;
 }
 
 }  // namespace
@@ -84,7 +44,7 @@ std::int64_t product_of(at::IntArrayRef sizes) {
 Dims sizes_at(at::IntArrayRef sizes, const Dims& dims) {
   Dims chosen;
   for (const std::int64_t d : dims) {
-    chosen.push_back(sizes[static_cast<std::size_t>(d)]);
+    chosen.push_back(sizes[at(d)]);
   }
   return chosen;
 }
@@ -95,14 +55,6 @@ Dims all_dims(std::int64_t count) {
     dims[static_cast<std::size_t>(d)] = d;
   }
   return dims;
-}
-
-at::Tensor entry_groups(const Grouping& grouping, std::int64_t nse, const at::TensorOptions& options) {
-  if (!grouping.distinct()) {
-    return grouping.group;
-  }
-  const auto ids = at::arange(nse, options);
-  return grouping.order.defined() ? at::empty_like(ids).index_copy_(0, grouping.order, ids) : ids;
 }
 
 at::Tensor index_rows(const std::vector<at::Tensor>& rows, std::int64_t nse, const at::Tensor& like) {
@@ -147,7 +99,7 @@ at::Tensor unravel_keys(const at::Tensor& keys, at::IntArrayRef sizes) {
 
 Merged union_of(const at::Tensor& a, const at::Tensor& b) {
   if (a.is_cpu()) {
-    return merged_on_host(structure::merge_keys, a, b, a.numel() + b.numel());
+    return merged_on_host(a, b, structure::KeyMerge::Kept::all);
   }
   const auto keys = std::get<0>(at::_unique2(at::cat({a, b})));
   return {keys, find_keys(a, keys), find_keys(b, keys)};
@@ -155,7 +107,7 @@ Merged union_of(const at::Tensor& a, const at::Tensor& b) {
 
 Merged intersection_of(const at::Tensor& a, const at::Tensor& b) {
   if (a.is_cpu()) {
-    return merged_on_host(structure::intersect_keys, a, b, std::min(a.numel(), b.numel()));
+    return merged_on_host(a, b, structure::KeyMerge::Kept::common);
   }
   const auto where = find_keys(b, a);
   const auto in_a = at::nonzero(where >= 0).squeeze(1);
@@ -178,10 +130,9 @@ PatternPtr Pattern::make(at::Tensor indices, Dims sizes, bool coalesced) {
 }
 
 PatternPtr Pattern::of_keys(const at::Tensor& keys, Dims sizes) {
-  const at::Tensor indices = unravel_keys(keys, sizes);
-  auto pattern = make(indices, std::move(sizes), /*coalesced=*/true);
+  auto* const pattern = new Pattern(keys.numel(), keys.device(), std::move(sizes), /*coalesced=*/true);
   pattern->keys_ = keys;
-  return pattern;
+  return PatternPtr(pattern);
 }
 
 std::int64_t Pattern::numel() const { return product_of(sizes_); }
@@ -216,44 +167,104 @@ const Grouping& Pattern::grouping(const Dims& kept) const {
 }
 
 std::unique_ptr<Grouping> Pattern::make_grouping(const Dims& kept) const {
-  auto grouping = std::make_unique<Grouping>();
   const bool whole = kept == all_dims(dim());
+  if (whole && coalesced_) {
+    return std::make_unique<Grouping>();
+  }
+  if (device_ != at::kCPU) {
+    return make_grouping_on_device(kept);
+  }
+  auto grouping = std::make_unique<Grouping>();
+  grouping->nse = nse_;
   Dims kept_sizes = sizes_at(sizes_, kept);
-  const at::Tensor by = whole ? keys() : reduced(kept);
-  if (whole && (coalesced_ || is_increasing(by, /*strictly=*/true))) {
+  const structure::EntryGroups entries(matrix_of(indices()), kept, kept_sizes, torch_executor());
+  if (whole && entries.in_order() && entries.distinct()) {
     coalesced_ = true;
     return grouping;
   }
-  const Sorted sorted = sorted_keys(by, product_of(kept_sizes));
-  grouping->order = sorted.order;
-  if (sorted.distinct) {
-    grouping->pattern = of_keys(sorted.keys, std::move(kept_sizes));
-    return grouping;
+  structure::PlanMeta meta;
+  meta.entries = meta.terms = meta.need1 = nse_;
+  meta.rows = entries.groups();
+  meta.flags = (entries.distinct() ? 0 : structure::PlanMeta::has_segments) |
+               (entries.in_order() ? 0 : structure::PlanMeta::has_index1) |
+               (nse_ < std::numeric_limits<std::int32_t>::max() ? 0 : structure::PlanMeta::wide);
+  const bool wide = meta.has(structure::PlanMeta::wide);
+  const auto array = at::empty({meta.length()}, at::dtype(wide ? at::kLong : at::kInt));
+  const auto groups = at::empty({static_cast<std::int64_t>(kept.size()), meta.rows}, at::dtype(at::kLong));
+  const kernels::Terms terms = structure::terms_of(meta, array.mutable_data_ptr());
+  entries.write(mutable_data(groups), const_cast<void*>(terms.segments), const_cast<void*>(terms.index1), wide);
+  grouping->pattern = make(groups, std::move(kept_sizes), /*coalesced=*/true);
+  const std::int64_t bounds = entries.distinct() ? 0 : meta.rows + 1;
+  if (!entries.in_order()) {
+    grouping->order = array.narrow(0, bounds, nse_);
   }
-  grouping->segments = runs_of(sorted.keys);
-  const std::int64_t groups = grouping->segments.numel() - 1;
-  const auto starts = grouping->segments.slice(0, 0, groups);
-  grouping->counts = grouping->segments.diff();
-  grouping->pattern = of_keys(sorted.keys.index_select(0, starts), std::move(kept_sizes));
-  const auto ids = at::repeat_interleave(at::arange(groups, by.options()), grouping->counts, 0, by.numel());
-  grouping->group = sorted.order.defined() ? at::empty_like(ids).index_copy_(0, sorted.order, ids) : ids;
-  SparseScaleInfo::Fields fields;
-  if (sorted.order.defined()) {
-    fields.index = sorted.order;
+  if (!entries.distinct()) {
+    grouping->segments = array.narrow(0, 0, bounds);
+    grouping->sum = SparseScaleInfo(std::nullopt, InfoPlan{array, meta.to_vector()});
   }
-  fields.seg_out = grouping->segments;
-  grouping->sum = SparseScaleInfo(fields);
   return grouping;
 }
 
-const SparseProductInfos& Pattern::matrix_infos(const Dims& row_dims, const Dims& column_dims) const {
+/// By torch's own sort.
+std::unique_ptr<Grouping> Pattern::make_grouping_on_device(const Dims& kept) const {
+  auto grouping = std::make_unique<Grouping>();
+  grouping->nse = nse_;
+  const bool whole = kept == all_dims(dim());
+  const auto [sorted, order] =
+      at::sort(whole ? keys() : reduced(kept), /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const bool in_order = order.equal(at::arange(nse_, order.options()));
+  auto [groups, inverse, counts] = at::unique_consecutive(sorted, false, /*return_counts=*/true);
+  const bool distinct = groups.numel() == nse_;
+  if (whole && in_order && distinct) {
+    coalesced_ = true;
+    return grouping;
+  }
+  grouping->pattern = of_keys(groups, sizes_at(sizes_, kept));
+  if (!in_order) {
+    grouping->order = order;
+  }
+  if (!distinct) {
+    grouping->made_counts = counts;
+    grouping->segments = at::cat({at::zeros({1}, counts.options()), counts.cumsum(0)});
+    SparseScaleInfo::Fields fields;
+    if (!in_order) {
+      fields.index = order;
+    }
+    fields.seg_out = grouping->segments;
+    grouping->sum = SparseScaleInfo(fields);
+  }
+  return grouping;
+}
+
+const at::Tensor& Grouping::counts() const {
+  const std::lock_guard lock(mutex);
+  if (!made_counts.defined()) {
+    made_counts = segments.diff().to(at::kLong);
+  }
+  return made_counts;
+}
+
+const at::Tensor& Grouping::group() const {
+  const at::Tensor sizes = distinct() ? at::Tensor() : counts();
+  const std::lock_guard lock(mutex);
+  if (!made_group.defined()) {
+    const auto options = order.defined()      ? order.options()
+                         : segments.defined() ? segments.options()
+                                              : at::dtype(at::kLong).device(pattern->device());
+    const auto ids = sizes.defined() ? at::repeat_interleave(at::arange(sizes.numel(), options), sizes, 0, nse)
+                                     : at::arange(nse, options);
+    made_group = order.defined() ? at::empty_like(ids).index_copy_(0, order.to(at::kLong), ids) : ids;
+  }
+  return made_group;
+}
+
+const SparseProductInfo& Pattern::matrix_info(const Dims& row_dims, const Dims& column_dims) const {
   const std::lock_guard lock(mutex_);
   auto& found = matrices_[{row_dims, column_dims}];
   if (!found) {
     const std::int64_t rows = product_of(sizes_at(sizes_, row_dims));
-    const std::int64_t columns = product_of(sizes_at(sizes_, column_dims));
-    found = std::make_unique<SparseProductInfos>(sparse_product_infos(
-        std::nullopt, reduced(column_dims), reduced(row_dims), std::nullopt, rows, nse(), columns));
+    found = std::make_unique<SparseProductInfo>(
+        sparse_product_info(std::nullopt, reduced(column_dims), reduced(row_dims), std::nullopt, rows));
   }
   return *found;
 }
@@ -276,7 +287,7 @@ PatternPtr Pattern::to(at::Device device) const {
   const auto to_device = [&](const at::Tensor& t) { return t.defined() ? t.to(device) : t; };
   moved->layout_ = layout_;
   moved->distinct_ = distinct_;
-  moved->indices_ = to_device(indices_);
+  moved->indices_ = to_device(minor_.defined() ? indices_ : indices());
   moved->starts_ = to_device(starts_);
   moved->minor_ = to_device(minor_);
   return pattern;

@@ -24,13 +24,19 @@ using Dims = std::vector<std::int64_t>;
 /// order[segments[g + 1] - 1], in the order in which they are stored.
 struct Grouping {
   PatternPtr pattern;   ///< the groups' indices in the dims that were kept, coalesced; null: the pattern itself
-  at::Tensor order;     ///< (nse,), undefined: the identity
-  at::Tensor segments;  ///< (groups + 1,), undefined: every entry is a group of its own
-  at::Tensor group;     ///< (nse,): the group of each entry, undefined as segments
-  at::Tensor counts;    ///< (groups,): the entries of each group, undefined as segments
+  at::Tensor order;     ///< (nse,), int32 where it fits; undefined: the identity
+  at::Tensor segments;  ///< (groups + 1,), likewise; undefined: every entry is a group of its own
   std::optional<SparseScaleInfo> sum;  ///< adds up the rows of each group, undefined as segments
 
   bool distinct() const { return !segments.defined(); }
+  /// (nse,): the group of each entry. Kept once it was asked for.
+  const at::Tensor& group() const;
+  /// (groups,): the entries of each group, int64. Undefined as segments.
+  const at::Tensor& counts() const;
+
+  std::int64_t nse = 0;
+  mutable std::mutex mutex;
+  mutable at::Tensor made_group, made_counts;
 };
 
 /// A compressed format. The sparse dims are split into two ordered groups, which make up the rows and the columns of a
@@ -89,8 +95,8 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
   PatternPtr coalesced() const;
 
   /// The infos of the product that this pattern is as a matrix (rows x columns over the given dims):
-  /// z[row] += values[t] * x[column].
-  const SparseProductInfos& matrix_infos(const Dims& row_dims, const Dims& column_dims) const;
+  /// z[row] += values[t] * x[column]. The plans of its gradients are made when they are needed, and kept.
+  const SparseProductInfo& matrix_info(const Dims& row_dims, const Dims& column_dims) const;
 
   PatternPtr to(at::Device device) const;
 
@@ -98,6 +104,7 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
   Pattern(std::int64_t nse, at::Device device, Dims sizes, bool coalesced)
       : sizes_(std::move(sizes)), nse_(nse), device_(device), coalesced_(coalesced) {}
   std::unique_ptr<Grouping> make_grouping(const Dims& kept) const;
+  std::unique_ptr<Grouping> make_grouping_on_device(const Dims& kept) const;
   /// (nse,): the reduced index of each entry along some dims.
   at::Tensor reduced(const Dims& dims) const;
 
@@ -106,12 +113,12 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
   at::Device device_;
   std::optional<Layout> layout_;
   bool distinct_ = false;
-  mutable at::Tensor indices_, starts_, minor_;  // two of them are given: indices_, or the others
+  mutable at::Tensor indices_, starts_, minor_;  // one is given: indices_, keys_, or starts_ and minor_
   mutable bool coalesced_;
   mutable std::recursive_mutex mutex_;
   mutable at::Tensor keys_;
   mutable std::map<Dims, std::unique_ptr<Grouping>> groupings_;
-  mutable std::map<std::pair<Dims, Dims>, std::unique_ptr<SparseProductInfos>> matrices_;
+  mutable std::map<std::pair<Dims, Dims>, std::unique_ptr<SparseProductInfo>> matrices_;
 };
 
 /// A dim as a place in a vector of sizes.
@@ -121,9 +128,6 @@ std::int64_t product_of(at::IntArrayRef sizes);
 /// The sizes of some dims.
 Dims sizes_at(at::IntArrayRef sizes, const Dims& dims);
 Dims all_dims(std::int64_t count);
-
-/// (nse,): the group of each entry.
-at::Tensor entry_groups(const Grouping& grouping, std::int64_t nse, const at::TensorOptions& options);
 
 /// Rows as one matrix (rows, nse), of the form of `like` where there are none.
 at::Tensor index_rows(const std::vector<at::Tensor>& rows, std::int64_t nse, const at::Tensor& like);

@@ -16,13 +16,34 @@ namespace {
 /// Pointwise, but not tagged so.
 const std::unordered_set<std::string>& untagged() {
   static const std::unordered_set<std::string> names{
-      "aten::_conj_physical", "aten::celu",        "aten::complex",      "aten::elu",
-      "aten::elu_backward",   "aten::fill",        "aten::floor_divide", "aten::frexp",
-      "aten::hardshrink",     "aten::hardsigmoid", "aten::hardswish",    "aten::hardtanh",
-      "aten::isclose",        "aten::leaky_relu",  "aten::lerp",         "aten::log_sigmoid_forward",
-      "aten::mish",           "aten::nan_to_num",  "aten::polar",        "aten::relu6",
-      "aten::rsub",           "aten::selu",        "aten::silu",         "aten::softplus",
-      "aten::softshrink",     "aten::threshold",   "aten::zero",
+      "aten::_conj_physical",
+      "aten::_prelu_kernel",
+      "aten::celu",
+      "aten::complex",
+      "aten::elu",
+      "aten::elu_backward",
+      "aten::fill",
+      "aten::floor_divide",
+      "aten::frexp",
+      "aten::hardshrink",
+      "aten::hardsigmoid",
+      "aten::hardswish",
+      "aten::hardtanh",
+      "aten::isclose",
+      "aten::leaky_relu",
+      "aten::lerp",
+      "aten::log_sigmoid_forward",
+      "aten::mish",
+      "aten::nan_to_num",
+      "aten::polar",
+      "aten::relu6",
+      "aten::rsub",
+      "aten::selu",
+      "aten::silu",
+      "aten::softplus",
+      "aten::softshrink",
+      "aten::threshold",
+      "aten::zero",
   };
   return names;
 }
@@ -120,6 +141,15 @@ std::vector<c10::IValue> fills_on_host(const Call& call, const Operands& operand
   return call_on(call, operands.sparse_at, rows, {}, {});
 }
 
+/// Whether every element is finite. A finite sum says so in one pass; a sum may overflow, and then they are looked at.
+bool all_finite(const at::Tensor& t) {
+  if (!at::isFloatingType(t.scalar_type()) && !at::isComplexType(t.scalar_type())) {
+    return true;
+  }
+  const at::Tensor numbers = t.detach();
+  return numbers.sum().isfinite().item<bool>() || all_true(numbers.isfinite());
+}
+
 /// On one index set: op(values), op(fills). `dense` are strided operands that vary along dense dims only, as rows.
 bool on_rows(Call& call, const Operands& operands, const std::vector<Components>& same, Join join,
              const std::vector<at::Tensor>& dense) {
@@ -146,8 +176,7 @@ bool intersects(const Operands& operands, Zero zero) {
     return false;
   }
   return std::all_of(operands.sparse.begin(), operands.sparse.end(), [&](const Components& c) {
-    return zero_fill(c) &&
-           (zero == Zero::conjunction || !at::isFloatingType(c.values.scalar_type()) || all_true(c.values.isfinite()));
+    return zero_fill(c) && (zero == Zero::conjunction || all_finite(c.values));
   });
 }
 
@@ -204,9 +233,8 @@ std::optional<at::Tensor> constant_fill(const Call& call, const Operands& operan
   if (operands.dense_at.size() == 1 && operands.sparse.size() == 1 && zero != Zero::none &&
       zero_fill(operands.sparse.front()) && (zero != Zero::quotient || operands.sparse_at[0] == 0)) {
     const at::Tensor dense = call.tensor(operands.dense_at[0]);
-    const bool integral = !at::isFloatingType(dense.scalar_type()) && !at::isComplexType(dense.scalar_type());
     const bool stays = zero == Zero::conjunction ? true
-                       : zero == Zero::product   ? integral || all_true(dense.isfinite())
+                       : zero == Zero::product   ? all_finite(dense)
                                                  : all_true(at::logical_and(dense != 0, dense == dense));
     if (stays) {
       return at::zeros({}, dense.options());
@@ -315,6 +343,37 @@ bool with_dense(Call& call, Operands& operands) {
 
 }  // namespace
 
+namespace {
+
+/// A small operand that would repeat its entries far more often than there are others, such as a vector along the last
+/// dim of a large tensor, takes part as a strided one.
+void spare_repetitions(Call& call, Operands& operands) {
+  constexpr std::int64_t few = 1 << 12;
+  std::int64_t entries = 0;
+  for (const Components& c : operands.sparse) {
+    entries += c.pattern->nse();
+  }
+  for (std::size_t k = operands.sparse.size(); k-- > 0 && operands.sparse.size() > 1;) {
+    const Components& c = operands.sparse[k];
+    const Dims own = c.shape();
+    if (own == operands.shape || !c.has_fill()) {
+      continue;
+    }
+    const double copies = static_cast<double>(product_of(operands.shape)) /
+                          static_cast<double>(std::max<std::int64_t>(product_of(own), 1));
+    if (copies * static_cast<double>(c.pattern->nse()) > static_cast<double>(8 * entries + few) &&
+        product_of(own) <= entries + few) {
+      const std::size_t place = operands.sparse_at[k];
+      call.args[place] = densified(c);
+      operands.dense_at.push_back(place);
+      operands.sparse.erase(operands.sparse.begin() + static_cast<std::ptrdiff_t>(k));
+      operands.sparse_at.erase(operands.sparse_at.begin() + static_cast<std::ptrdiff_t>(k));
+    }
+  }
+}
+
+}  // namespace
+
 bool is_pointwise(const c10::OperatorHandle& op) {
   const auto& returns = op.schema().returns();
   const bool tensors = std::all_of(returns.begin(), returns.end(), [](const c10::Argument& argument) {
@@ -357,6 +416,7 @@ bool pointwise(Call& call) {
   if (operands.sparse.empty()) {
     return call.give(call.call(call.args));
   }
+  spare_repetitions(call, operands);
   return operands.dense_at.empty() ? only_sparse(call, operands) : with_dense(call, operands);
 }
 

@@ -46,7 +46,7 @@ at::Tensor Reduction::missing() const {
   if (grouping == nullptr || grouping->distinct()) {
     return at::full({groups()}, grouping == nullptr ? 0 : missing_of_ - 1, c.pattern->indices().options());
   }
-  return missing_of_ - grouping->counts;
+  return missing_of_ - grouping->counts();
 }
 
 at::Tensor Reduction::column(const at::Tensor& per_group, std::int64_t dims) {
@@ -55,9 +55,7 @@ at::Tensor Reduction::column(const at::Tensor& per_group, std::int64_t dims) {
   return per_group.view(shape);
 }
 
-at::Tensor Reduction::group_of() const {
-  return entry_groups(*grouping, c.pattern->nse(), c.pattern->indices().options());
-}
+at::Tensor Reduction::group_of() const { return grouping->group(); }
 
 bool Reduction::give(Call& call, const std::vector<std::pair<at::Tensor, at::Tensor>>& results) const {
   std::vector<c10::IValue> given;
@@ -336,7 +334,7 @@ bool prod(Call& call) {
   if (r.grouping != nullptr) {
     Dims shape = values.sizes().vec();
     shape[0] = r.groups();
-    const auto index = Reduction::column(r.group_of(), values.dim()).expand_as(values);
+    const auto index = Reduction::column(r.group_of().to(at::kLong), values.dim()).expand_as(values);
     const auto missing = Reduction::column(r.missing(), values.dim());
     const auto in_group = at::ones(shape, values.options()).scatter_reduce(0, index, values, "prod");
     // pow(0, 0) = 1: a group that lacks nothing is not touched by the fill.

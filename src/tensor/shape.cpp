@@ -308,7 +308,17 @@ bool roll(Call& call) {
   const Components& c = call.sparse();
   const Dims shifts = call.arg("shifts").toIntVector();
   const Dims given = call.arg("dims").toIntVector();
-  if (given.empty() || given.size() != shifts.size() || product_of(c.shape()) == 0) {
+  if (c.dim() == 0) {
+    return Call::decline();
+  }
+  if (product_of(c.shape()) == 0) {
+    return call.give(call.tensor(0).clone());
+  }
+  if (given.empty() && shifts.size() == 1) {
+    const at::Tensor flat = call.tensor(0).reshape({-1}).roll(shifts[0], 0);
+    return call.give(flat.reshape(call.tensor(0).sizes()));
+  }
+  if (given.size() != shifts.size()) {
     return Call::decline();
   }
   const Dims dims = wrapped(given, c.dim());

@@ -1,6 +1,12 @@
 // Extremes, softmax, log_softmax and logsumexp.
+#include <array>
+
 #include <ATen/ATen.h>
 
+#include <lacewing/dispatch/torch.h>
+
+#include "kernels/segment_extreme.h"
+#include "tensor/densify.h"
 #include "tensor/reduction.h"
 
 namespace lacewing::tensor {
@@ -16,20 +22,43 @@ at::Tensor kept_extreme(const at::Tensor& rows, const Dims& dims, bool largest) 
   return dims.empty() ? rows : largest ? rows.amax(dims, /*keepdim=*/true) : rows.amin(dims, /*keepdim=*/true);
 }
 
+/// The extreme of the rows of each group.
+at::Tensor entries_extreme(const at::Tensor& rows, const Grouping& grouping, std::int64_t groups, bool largest) {
+  Dims shape = rows.sizes().vec();
+  shape[0] = groups;
+  const auto type = rows.scalar_type();
+  if (is_plain(rows) && (type == at::kFloat || type == at::kDouble || type == at::kLong)) {
+    const at::Tensor from = rows.contiguous();
+    const at::Tensor out = at::empty(shape, rows.options());
+    const std::int64_t width = product_of(rows.sizes().slice(1));
+    const at::Tensor& any = grouping.order.defined() ? grouping.order : grouping.segments;
+    const auto run = [&](auto scalar, auto index) {
+      using T = decltype(scalar);
+      using Index = decltype(index);
+      const auto pointer = [](const at::Tensor& t) { return t.defined() ? t.const_data_ptr<Index>() : nullptr; };
+      kernels::segment_extreme(from.const_data_ptr<T>(), pointer(grouping.segments), pointer(grouping.order), groups,
+                               width, largest, out.mutable_data_ptr<T>(), torch_executor());
+    };
+    const auto by_width = [&](auto scalar) {
+      any.defined() && any.scalar_type() == at::kLong ? run(scalar, std::int64_t{}) : run(scalar, std::int32_t{});
+    };
+    type == at::kFloat ? by_width(float{}) : type == at::kDouble ? by_width(double{}) : by_width(std::int64_t{});
+    return out;
+  }
+  const auto source = type == at::kBool ? rows.to(at::kByte) : rows;
+  const auto index = Reduction::column(grouping.group().to(at::kLong), rows.dim()).expand_as(rows);
+  return at::zeros(shape, source.options())
+      .scatter_reduce(0, index, source, largest ? "amax" : "amin", /*include_self=*/false)
+      .to(type);
+}
+
 /// The extreme of each group over its entries and, where it lacks some, the fill. No gradient.
 at::Tensor group_extreme(const Reduction& r, bool largest) {
   const auto rows = kept_extreme(r.c.values.detach(), r.dense_dims, largest);
   if (r.grouping == nullptr) {
     return rows;
   }
-  const bool boolean = rows.scalar_type() == at::kBool;
-  const auto source = boolean ? rows.to(at::kByte) : rows;
-  Dims shape = rows.sizes().vec();
-  shape[0] = r.groups();
-  const auto index = Reduction::column(r.group_of(), rows.dim()).expand_as(rows);
-  const auto found = at::zeros(shape, source.options())
-                         .scatter_reduce(0, index, source, largest ? "amax" : "amin", /*include_self=*/false)
-                         .to(rows.scalar_type());
+  const at::Tensor found = entries_extreme(rows, *r.grouping, r.groups(), largest);
   if (!r.c.has_fill()) {
     return found;
   }
@@ -77,6 +106,7 @@ struct Exponents {
   at::Tensor largest;       ///< (groups, ...), finite
   at::Tensor sum;           ///< (groups, ...)
   at::Tensor shifted;       ///< values - largest of their group
+  at::Tensor exponents;     ///< exp of it
   at::Tensor fill_shifted;  ///< (groups, ...): fill - largest; undefined without a fill
 
   Exponents(Reduction reduction, bool finite) : r(std::move(reduction)) {
@@ -86,7 +116,8 @@ struct Exponents {
     }
     const auto own = to_rows(largest);
     shifted = r.c.values - own;
-    sum = summed_dense(shifted.exp(), r.dense_dims);
+    exponents = shifted.exp();
+    sum = summed_dense(exponents, r.dense_dims);
     sum = r.grouping == nullptr ? sum : sum_groups(sum, *r.grouping);
     if (r.c.has_fill() && r.grouping != nullptr) {
       Dims whole = r.c.values.sizes().vec();
@@ -98,6 +129,28 @@ struct Exponents {
   }
   at::Tensor to_rows(const at::Tensor& t) const { return r.grouping == nullptr ? t : t.index_select(0, r.group_of()); }
 };
+
+/// Fibres that differ in their fill: each fibre's fill everywhere, overwritten where there are entries.
+at::Tensor strided_softmax(const Call& call, const Exponents& e, std::int64_t dim, bool logarithm) {
+  const Components& c = e.r.c;
+  const Dims shape = c.shape();
+  check_dense_result(call.schema().name(), shape, c.values.scalar_type());
+  const auto rows = logarithm ? e.shifted - e.to_rows(e.sum).log() : e.exponents / e.to_rows(e.sum);
+  const auto fills = logarithm ? e.fill_shifted - e.sum.log() : e.fill_shifted.exp() / e.sum;
+  // A fibre without an entry.
+  const auto length = static_cast<double>(shape[at(dim)]);
+  const auto level = fill_row(c) - fill_row(c);
+  const auto none = (logarithm ? level - std::log(length) : level.exp() / length).expand(one_row(c.values));
+  const at::Tensor fibres = e.r.result(fills, none);
+  const at::Tensor base = is_sparse(fibres) ? densified(components(fibres)) : fibres;
+  Dims blocks = c.values.sizes().vec();
+  blocks[0] = c.pattern->numel();
+  return base.expand(shape)
+      .clone(at::MemoryFormat::Contiguous)
+      .view(blocks)
+      .index_copy(0, c.pattern->keys(), rows)
+      .view(shape);
+}
 
 /// softmax and log_softmax along one dim.
 bool softmax(Call& call) {
@@ -130,7 +183,7 @@ bool softmax(Call& call) {
         groups == c.pattern->numel() / std::max<std::int64_t>(c.pattern->sizes()[static_cast<std::size_t>(dim)], 1) &&
         e.largest.isfinite().all().item<bool>();
     if (!masked) {
-      return Call::decline();
+      return call.give(strided_softmax(call, e, dim, logarithm));
     }
     fill = {FillKind::scalar, logarithm ? c.fill.value : at::zeros_like(c.fill.value)};
   } else if (c.has_fill()) {
@@ -138,7 +191,7 @@ bool softmax(Call& call) {
     const auto block = row.squeeze(0);
     fill = {block.dim() == 0 ? FillKind::scalar : FillKind::array, block};
   }
-  const auto rows = logarithm ? e.shifted - e.to_rows(e.sum).log() : e.shifted.exp() / e.to_rows(e.sum);
+  const auto rows = logarithm ? e.shifted - e.to_rows(e.sum).log() : e.exponents / e.to_rows(e.sum);
   return call.give({c.pattern, rows, fill});
 }
 
@@ -157,7 +210,111 @@ bool logsumexp(Call& call) {
   return e.r.give(call, {{e.sum.log() + e.largest, fill}});
 }
 
+bool along_one_dim(const Call& call) { return !call.arg("dim").isNone() && call.sparse().dim() > 0; }
+
+/// The place of the first extreme element along a dim, and the element: (places, elements), each with its fill.
+std::array<std::pair<at::Tensor, at::Tensor>, 2> first_extreme(const Reduction& r, std::int64_t dim, bool largest) {
+  const Components& c = r.c;
+  const auto found = group_extreme(r, largest);
+  const auto equal = [](const at::Tensor& a, const at::Tensor& b) {
+    return at::logical_or(a == b, at::logical_and(a != a, b != b));
+  };
+  const auto fill = fill_row(c).expand(one_row(c.values));
+  const std::int64_t dims = c.values.dim();
+  const auto place = Reduction::column(c.pattern->indices().select(0, dim), dims);
+  const auto group = r.group_of();
+  const auto tie = equal(c.values.detach(), found.index_select(0, group));
+  const auto entries = Reduction::column(at::arange(c.pattern->nse(), place.options()), dims);
+  const auto least = [&](const at::Tensor& rows) {
+    return entries_extreme(rows.contiguous(), *r.grouping, r.groups(), /*largest=*/false);
+  };
+  const auto at_entry = least(at::where(tie, place, r.sparse_extent()));
+  const auto entry =
+      least(at::where(tie, entries, c.pattern->nse())).clamp_max(std::max<std::int64_t>(c.pattern->nse() - 1, 0));
+  // The first place without an entry: entries of a group come in order, and before it the k-th has the place k.
+  at::Tensor rank = at::zeros({c.pattern->nse()}, place.options());
+  at::Tensor size = at::ones({r.groups()}, place.options());
+  if (!r.grouping->distinct()) {
+    size = r.grouping->counts();
+    const auto start = r.grouping->segments.narrow(0, 0, r.groups()).to(at::kLong);
+    const auto in_order = at::arange(c.pattern->nse(), place.options());
+    const at::Tensor number = r.grouping->order.defined()
+                                  ? at::empty_like(in_order).index_copy_(0, r.grouping->order.to(at::kLong), in_order)
+                                  : in_order;
+    rank = number - start.index_select(0, group);
+  }
+  const auto rank_column = Reduction::column(rank, dims);
+  const auto own_size = Reduction::column(size.index_select(0, group), dims);
+  const auto gap = least(at::where(place != rank_column, rank_column, own_size));
+  const auto lacks = at::logical_and(Reduction::column(r.missing(), dims) > 0, equal(fill.detach(), found));
+  const auto by_fill = at::logical_and(lacks, gap < at_entry);
+  const auto elements = at::where(by_fill, fill, c.values.gather(0, entry));
+  return {std::pair{at::where(by_fill, gap, at_entry), at::zeros(one_row(c.values), place.options())},
+          std::pair{elements, fill}};
+}
+
+/// argmax, argmin, and max and min along a dim with their places.
+bool extreme_with_place(Call& call) {
+  const std::string& name = call.schema().name();
+  const bool only_places = name == "aten::argmax" || name == "aten::argmin";
+  const bool largest = name == "aten::argmax" || name == "aten::max";
+  const Components& c = call.sparse();
+  if (!c.has_fill() || c.dim() == 0 || at::isComplexType(c.values.scalar_type()) || product_of(c.shape()) == 0) {
+    return Call::decline();
+  }
+  if (call.arg("dim").isNone()) {
+    const at::Tensor flat = call.tensor(0).reshape({-1});
+    const at::Tensor place = largest ? flat.argmax(0) : flat.argmin(0);
+    return call.give(call.flag("keepdim") ? place.reshape(Dims(at(c.dim()), 1)) : place);
+  }
+  const std::int64_t dim = wrap_dim(call.integer("dim"), c.dim());
+  const bool keepdim = call.flag("keepdim");
+  if (dim >= c.sparse_dim()) {
+    const Components whole = coalesced(c);
+    const std::int64_t d = dim - c.sparse_dim();
+    const auto on = [&](const at::Tensor& t, std::int64_t at_dim) {
+      return largest ? t.max(at_dim, keepdim) : t.min(at_dim, keepdim);
+    };
+    const auto [values, places] = on(whole.values, d + 1);
+    const auto [fill, fill_place] = on(fill_block(whole), d);
+    const at::Tensor extremes = make_tensor({whole.pattern, values, Fill::of(fill)});
+    const at::Tensor where = make_tensor({whole.pattern, places, Fill::of(fill_place)});
+    return only_places ? call.give(where) : call.give({c10::IValue(extremes), c10::IValue(where)});
+  }
+  const Reduction r(c, {dim}, keepdim);
+  const auto [places, elements] = first_extreme(r, dim, largest);
+  const at::Tensor where = r.result(places.first, places.second);
+  return only_places ? call.give(where)
+                     : call.give({c10::IValue(r.result(elements.first, elements.second)), c10::IValue(where)});
+}
+
+/// Of all elements: equals share the gradient, as those of amax and amin.
+bool extreme_of_all(Call& call) {
+  const Components& c = call.sparse();
+  if (c.dim() == 0 || product_of(c.shape()) == 0) {
+    return Call::decline();
+  }
+  return call.give(call.schema().name() == "aten::max" ? call.tensor(0).amax() : call.tensor(0).amin());
+}
+
+bool aminmax(Call& call) {
+  const at::Tensor t = call.tensor(0);
+  if (t.dim() == 0 || t.numel() == 0) {
+    return Call::decline();
+  }
+  const Dims dims = along_one_dim(call) ? Dims{call.integer("dim")} : Dims{};
+  const bool keepdim = call.flag("keepdim");
+  return call.give({c10::IValue(t.amin(dims, keepdim)), c10::IValue(t.amax(dims, keepdim))});
+}
+
 constexpr RuleEntry kRules[] = {
+    {"aten::argmax", extreme_with_place},
+    {"aten::argmin", extreme_with_place},
+    {"aten::max.dim", extreme_with_place},
+    {"aten::min.dim", extreme_with_place},
+    {"aten::max", extreme_of_all},
+    {"aten::min", extreme_of_all},
+    {"aten::aminmax", aminmax},
     {"aten::_softmax", softmax},
     {"aten::_log_softmax", softmax},
     {"aten::logsumexp", logsumexp},

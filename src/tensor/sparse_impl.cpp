@@ -193,6 +193,11 @@ bool engine_dtype(at::ScalarType dtype) {
 
 }  // namespace
 
+bool is_plain(const at::Tensor& t) {
+  return t.is_cpu() && !(t.requires_grad() && at::GradMode::is_enabled()) && !t._fw_grad(0).defined() && !t.is_conj() &&
+         !t.is_neg() && !t._is_zerotensor() && !t.unsafeGetTensorImpl()->is_python_dispatch();
+}
+
 void refuse_functorch(const char* what, const at::Tensor& tensor) {
   TORCH_CHECK(!tensor.key_set().has_any(
                   c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper})),
@@ -231,7 +236,7 @@ at::Tensor sum_groups(const at::Tensor& values, const Grouping& grouping) {
     return in_order(values, grouping);
   }
   Dims shape = values.sizes().vec();
-  shape[0] = grouping.counts.numel();
+  shape[0] = grouping.segments.numel() - 1;
   if (engine_dtype(values.scalar_type())) {
     const std::int64_t width = product_of(values.sizes().slice(1));
     return sparse_scale(values.reshape({values.size(0), width}), *grouping.sum).view(shape);
@@ -242,9 +247,9 @@ at::Tensor sum_groups(const at::Tensor& values, const Grouping& grouping) {
         .to(values.scalar_type());
   }
   if (values.scalar_type() == at::kBool) {
-    return at::zeros(shape, values.options().dtype(at::kInt)).index_add(0, grouping.group, values.to(at::kInt)) != 0;
+    return at::zeros(shape, values.options().dtype(at::kInt)).index_add(0, grouping.group(), values.to(at::kInt)) != 0;
   }
-  return at::zeros(shape, values.options()).index_add(0, grouping.group, values);
+  return at::zeros(shape, values.options()).index_add(0, grouping.group(), values);
 }
 
 Components coalesced(const Components& c) {

@@ -176,6 +176,7 @@ def check_entry(
     limit: int = 6,
     twice: bool = False,
     format: str = "coo",
+    exact: bool = False,
 ) -> Row:
     """Runs some samples of an entry on sparse inputs and on the strided ones."""
     dtype = next(
@@ -193,14 +194,16 @@ def check_entry(
         return Row("skipped", samples)
     row = Row("native")
     for number, sample in enumerate(samples):
-        outcome = check_sample(op, sample, number, (split, fill, format), twice, row)
+        outcome = check_sample(op, sample, number, (split, fill, format), twice, row, exact)
         row.samples += 1
         if OUTCOMES.index(outcome) > OUTCOMES.index(row.outcome):
             row.outcome = outcome
     return row if row.samples else Row("skipped", "no sample")
 
 
-def check_sample(op: Any, sample: Sample, number: int, form_of: tuple[int, str, str], twice: bool, row: Row) -> str:
+def check_sample(
+    op: Any, sample: Sample, number: int, form_of: tuple[int, str, str], twice: bool, row: Row, exact: bool
+) -> str:
     form = lambda t: make_sparse(t, *form_of) if isinstance(t, Tensor) else t
     sparse = tree_map(form, sample.data)
     if twice:
@@ -224,7 +227,7 @@ def check_sample(op: Any, sample: Sample, number: int, form_of: tuple[int, str, 
         if first is not None and not all(follows(first, t) for t in b if is_sparse(t)):
             row.note = f"sample {number}: another format"
             return "wrong"
-    if len(a) != len(b) or not all(same(x, y) for x, y in zip(a, b, strict=True)):
+    if len(a) != len(b) or not all(same(x, y, exact) for x, y in zip(a, b, strict=True)):
         row.note = f"sample {number}: other values"
         return "wrong"
     return "densified" if densified else "native"
@@ -362,5 +365,48 @@ def check_gradient(op: Any, device: str = "cpu", split: int = 0, limit: int = 3,
                 got = torch.zeros_like(fill) if grads[1] is None else grads[1]
                 if not torch.allclose(got, rest, rtol=1e-6, atol=1e-7, equal_nan=True):
                     return Row("wrong", f"sample {number}: other gradient of the fill: {got.item()} for {rest.item()}")
+        row.samples += 1
+    return row if row.samples else Row("skipped", "no sample")
+
+
+def check_second_gradient(op: Any, device: str = "cpu", limit: int = 2) -> Row:
+    """The gradient of a function of the gradient: of the values of a sparse tensor, and of the same strided one."""
+    if op.name == "to_sparse" or not op.supports_gradgrad or torch.float64 not in op.supported_dtypes("cpu"):
+        return Row("skipped", "no second gradient")
+    samples = sample_rows(op, device, torch.float64, limit)
+    if isinstance(samples, str):
+        return Row("skipped", samples)
+    row = Row("native")
+    for number, sample in enumerate(samples):
+        if not isinstance(sample.first, Tensor) or sample.first.dtype != torch.float64 or sample.first.dim() == 0:
+            continue
+        data = thinned(sample.first, number)
+        sparse = make_sparse(data, 0, "zero")
+        indices, shape = lacewing.ops.tensor_indices(sparse), list(data.shape)
+        values = lacewing.ops.tensor_values(sparse).detach().clone().requires_grad_()
+        weights: list[Tensor] = []
+        forms = (
+            lambda v: torch.zeros(shape, dtype=v.dtype, device=device).index_put(tuple(indices), v),
+            lambda v: lacewing.ops.make_sparse_tensor(indices, v, shape, 0, None),
+        )
+        found: list[Tensor | None] = []
+        for form in forms:
+            try:
+                total = weighted(call(op, (form(values), sample.args, sample.kwargs)), weights)
+                first = None if total is None else torch.autograd.grad(total, values, create_graph=True)[0]
+                if first is None or not first.requires_grad:
+                    found.append(None)
+                    continue
+                weight = torch.randn(first.shape, dtype=first.dtype, generator=torch.Generator().manual_seed(9))
+                found.append(torch.autograd.grad((first * weight).sum(), values, allow_unused=True)[0])
+            except Exception as error:
+                if not found:
+                    break  # the strided tensor has none either
+                return Row("wrong", f"{type(error).__name__}: {str(error)[:200]}")
+        if len(found) < 2:
+            continue
+        expected, got = (torch.zeros_like(values) if f is None else f for f in found)
+        if not torch.allclose(got, expected, rtol=1e-6, atol=1e-7, equal_nan=True):
+            return Row("wrong", f"sample {number}: other second gradients, {(got - expected).abs().max()}")
         row.samples += 1
     return row if row.samples else Row("skipped", "no sample")

@@ -177,12 +177,9 @@ def test_export_with_a_dynamic_number_of_rows() -> None:
             return lacewing.sparse_mul(x, x, info)
 
     rows = torch.export.Dim("rows", min=3, max=50)
-    try:
-        program = torch.export.export(Square(), (values(2, 3, 4),), dynamic_shapes=({1: rows},))
-    except torch._dynamo.exc.UserError as error:
-        assert "rows" in str(error)  # torch's own sentence: the plan settles the number of rows
-    else:
-        assert torch.equal(program.module()(values(2, 5, 4)), values(2, 5, 4).square())
+
+    with pytest.raises(Exception, match="rows"):  # torch's own sentence: a plan settles the number of rows
+        torch.export.export(Square(), (values(2, 3, 4),), dynamic_shapes=({1: rows},))
 
 
 SPECIAL = {

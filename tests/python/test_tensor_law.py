@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tensor_law import RANDOM, Row, check_entry, check_gradient, check_undefined
+from tensor_law import RANDOM, Row, check_entry, check_gradient, check_second_gradient, check_undefined
 
 pytest.importorskip("expecttest", reason="torch's operator database needs the package expecttest")
 from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +27,8 @@ def _one_thread() -> Iterator[None]:
 pytestmark = pytest.mark.filterwarnings("ignore")
 ENTRIES = [op for op in op_db if op.name not in RANDOM]
 # With fill 0 and all dims sparse, at least so many entries keep the format or have a strided result by nature.
-NATIVE = 360
+NATIVE = 400
+SECOND = 300  # entries whose second gradients were compared
 REFUSED = {"nn.functional.embedding", "nn.functional.embedding_bag"}  # max_norm writes to the weight
 
 
@@ -90,3 +92,21 @@ def test_gradients_reach_the_values_and_the_fill_for_every_entry(device: str, sp
 
     assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
     assert counts["native"] > 480
+
+
+def test_second_gradients_are_those_of_the_strided_tensor(device: str) -> None:
+    rows = {op.formatted_name: check_second_gradient(op, device) for op in ENTRIES}
+
+    counts = table(rows)
+
+    assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
+    assert counts["native"] > SECOND
+
+
+def test_pointwise_ops_are_native_and_give_the_same_bits(device: str) -> None:
+    entries = [op for op in ENTRIES if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo))]
+
+    rows = {op.formatted_name: check_entry(op, device, limit=4, exact=True) for op in entries}
+
+    assert {name: row.note for name, row in rows.items() if row.outcome not in ("native", "skipped")} == {}
+    assert len(rows) > 150

@@ -14,6 +14,17 @@ ScaleGradArgs conjugated(ScaleGradArgs grad) {
   return grad;
 }
 
+void run(const ProductArgs& args, const CpuExecutor& executor, void* workspace) {
+  const Schedule schedule = schedule_product(args);
+  switch (isa()) {
+#if LACEWING_HAVE_X86_ISA
+    case Isa::avx512: return avx512::product(args, schedule, executor, workspace);
+    case Isa::avx2: return avx2::product(args, schedule, executor, workspace);
+#endif
+    default: return baseline::product(args, schedule, executor, workspace);
+  }
+}
+
 }  // namespace
 
 std::int64_t product_workspace(const ProductArgs& args, int threads) {
@@ -30,13 +41,17 @@ std::int64_t scale_grad_workspace(const ScaleGradArgs& args, int threads) {
 
 void product(const ProductArgs& args, const CpuExecutor& executor, void* workspace) {
   const ProductArgs simple = simplified(args);
-  const Schedule schedule = schedule_product(simple);
-  switch (isa()) {
-#if LACEWING_HAVE_X86_ISA
-    case Isa::avx512: return avx512::product(simple, schedule, executor, workspace);
-    case Isa::avx2: return avx2::product(simple, schedule, executor, workspace);
-#endif
-    default: return baseline::product(simple, schedule, executor, workspace);
+  const std::int64_t width = channel_block(simple);
+  if (width >= simple.extent_a) {
+    return run(simple, executor, workspace);
+  }
+  for (std::int64_t a = 0; a < simple.extent_a; a += width) {
+    ProductArgs block = simple;
+    const std::int64_t bytes = a * element_size(simple.type);
+    block.extent_a = std::min(width, simple.extent_a - a);
+    block.x.data = static_cast<const char*>(simple.x.data) + bytes * simple.x.stride_a;
+    block.z.data = static_cast<const char*>(simple.z.data) + bytes * simple.z.stride_a;
+    run(block, executor, workspace);
   }
 }
 

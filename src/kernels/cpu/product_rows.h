@@ -9,6 +9,9 @@ namespace lacewing::kernels::cpu::LACEWING_ISA {
 inline constexpr int kBlockVectors = 4;
 /// Rows of the register tile of an outer product, beside kBlockVectors columns of vectors.
 inline constexpr int kTileRows = kVectorRegisters == 32 ? 6 : 2;
+/// Rows of x beyond so many bytes are asked for kAhead terms before they are read.
+inline constexpr std::int64_t kNearBytes = 1 << 20;
+inline constexpr std::int64_t kAhead = 8;
 /// Batch entries that share the reading of one matrix.
 inline constexpr int kBatchRows = kVectorRegisters == 32 ? 5 : 2;
 
@@ -71,7 +74,10 @@ class ProductRows {
         x_(args.x, schedule.x, 0, args.x.stride_a, scratch),
         y_(args.y, schedule.y, args.y.stride_a,
            args.pattern == Pattern::outer || args.pattern == Pattern::vecmat ? args.y.stride_b : args.y.stride_a,
-           scratch + schedule.x.scratch) {}
+           scratch + schedule.x.scratch),
+        one_channel_(args.extent_a == 1 && args.scale == nullptr && x_.direct() && !args.y.conjugate),
+        fetch_ahead_(x_.direct() && terms_.index1 != nullptr &&
+                     args.x.rows * args.extent_a * static_cast<std::int64_t>(sizeof(T)) > kNearBytes) {}
 
   void start(std::int64_t n) {
     x_.start(n);
@@ -135,11 +141,19 @@ class ProductRows {
   }
 
   void vecsca(std::int64_t n_begin, std::int64_t n_end, std::int64_t row, Target<T> target) {
+    if constexpr (std::is_same_v<T, Acc>) {
+      if (one_channel_) {
+        return target.put_one(0, dot(n_begin, n_end, row));
+      }
+    }
     for_blocks<Acc>(args_.extent_a, [&](std::int64_t a, auto vectors, auto whole, int count) LACEWING_INLINE_LAMBDA {
       Vec acc[vectors];
       zero(acc);
       for_terms(n_begin, n_end, row, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
         const Acc* x = x_.block(n, terms_.first(term)) + a;
+        if (fetch_ahead_ && term + kAhead < args_.terms.terms) {
+          fetch<vectors>(x_.address(n, terms_.first(term + kAhead)) + a);
+        }
         const Acc factor = scale * y_.scalar(n, terms_.second(term));
         for (int v = 0; v < vectors; ++v) {
           acc[v] += factor * load_vec<whole>(x + v * Lane::lanes, count);
@@ -147,6 +161,49 @@ class ProductRows {
       });
       store<whole>(acc, a, count, target);
     });
+  }
+
+  /// One channel: four sums in turn, so that a term does not wait for the one before it.
+  Acc dot(std::int64_t n_begin, std::int64_t n_end, std::int64_t row) const {
+    const auto by_index = [&](auto indexed, auto scaled) LACEWING_INLINE_LAMBDA {
+      Acc acc[4] = {};
+      const std::int64_t start = terms_.begin(row);
+      const std::int64_t stop = terms_.end(row);
+      for (std::int64_t n = n_begin; n < n_end; ++n) {
+        const auto at = [&](std::int64_t term) LACEWING_INLINE_LAMBDA {
+          const Acc value = *x_.address(n, indexed ? static_cast<std::int64_t>(terms_.index1[term]) : term);
+          if constexpr (scaled) {
+            return value * *y_.address(n, terms_.second(term));
+          } else {
+            return value;
+          }
+        };
+        std::int64_t term = start;
+        for (; term + 4 <= stop; term += 4) {
+          for (int k = 0; k < 4; ++k) {
+            acc[k] += at(term + k);
+          }
+        }
+        for (int k = 0; term < stop; ++term, ++k) {
+          acc[k] += at(term);
+        }
+      }
+      return (acc[0] + acc[1]) + (acc[2] + acc[3]);
+    };
+    const bool scaled = args_.y.data != nullptr;
+    if (terms_.index1 != nullptr) {
+      return scaled ? by_index(std::true_type{}, std::true_type{}) : by_index(std::true_type{}, std::false_type{});
+    }
+    return scaled ? by_index(std::false_type{}, std::true_type{}) : by_index(std::false_type{}, std::false_type{});
+  }
+
+  /// Asks for the cache lines of so many vectors.
+  template <int Vectors>
+  static LACEWING_INLINE void fetch(const T* from) {
+    const char* const line = static_cast<const char*>(static_cast<const void*>(from));
+    for (int byte = 0; byte < Vectors * kVectorBytes; byte += 64) {
+      __builtin_prefetch(line + byte);
+    }
   }
 
   void inner(std::int64_t n_begin, std::int64_t n_end, std::int64_t row, Target<T> target) {
@@ -157,6 +214,9 @@ class ProductRows {
       for_terms(n_begin, n_end, row, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
         const Acc* x = x_.block(n, terms_.first(term)) + a;
         const Acc* y = y_.block(n, terms_.second(term)) + a;
+        if (fetch_ahead_ && term + kAhead < args_.terms.terms) {
+          fetch<vectors>(x_.address(n, terms_.first(term + kAhead)) + a);
+        }
         for (int v = 0; v < vectors; ++v) {
           acc[v] += scale * (load_vec<whole>(x + v * Lane::lanes, count) * load_vec<whole>(y + v * Lane::lanes, count));
         }
@@ -321,6 +381,8 @@ class ProductRows {
   TermsView<Index> terms_;
   Source<T> x_;
   Source<T> y_;
+  bool one_channel_;
+  bool fetch_ahead_;  ///< rows of x are scattered over more memory than is near
 };
 
 }  // namespace lacewing::kernels::cpu::LACEWING_ISA

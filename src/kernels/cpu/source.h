@@ -39,6 +39,9 @@ class Source {
     return scratch_;
   }
 
+  /// Where (n, m) lies, in its own type.
+  LACEWING_INLINE const T* address(std::int64_t n, std::int64_t m) const { return at(n, m); }
+
   bool direct() const { return plan_.access == Access::direct; }
   bool transposed() const { return plan_.access == Access::transposed; }
 

@@ -6,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include "structure/entry_groups.h"
 #include "structure/index_set.h"
+#include "structure/key_merge.h"
 #include "support.h"
 
 namespace lacewing::structure {
@@ -61,36 +63,83 @@ TEST(IndexSet, TheFirstEntryOutsideIsFoundWhateverTheDim) {
   EXPECT_EQ(first_outside({indices.data(), 1, 4, 1}, Keys{3, 3}, serial_executor()), 1);
 }
 
-TEST(IndexSet, SortingIsStableForEveryLimitAndThreadCount) {
-  for (const std::int64_t limit : {std::int64_t{1}, std::int64_t{7}, std::int64_t{1} << 20, std::int64_t{1} << 45}) {
-    for (const int threads : {1, 2, 4}) {
-      const Keys keys = random_keys(40000, limit, 1);
-      Keys order(keys.size()), sorted(keys.size());
+TEST(IndexSet, KeysTurnBackAtTheEdgeOfInt64) {
+  const Keys sizes{3, (std::int64_t{1} << 31) - 1, (std::int64_t{1} << 30) + 7};
+  const std::int64_t numel = sizes[0] * sizes[1] * sizes[2];
+  const Keys keys{0, 1, sizes[2] - 1, sizes[2], numel / 2, numel - 1};
+  Keys indices(18), back(6);
 
-      sort_keys(keys.data(), size_of(keys), limit, order.data(), sorted.data(), executor_of(threads));
+  unravel_keys(keys.data(), 6, sizes, indices.data(), serial_executor());
+  linear_keys({indices.data(), 6, 6, 1}, sizes, back.data(), serial_executor());
 
-      Keys expected(keys.size());
-      for (std::size_t i = 0; i < expected.size(); ++i) {
-        expected[i] = static_cast<std::int64_t>(i);
+  EXPECT_EQ(back, keys);
+  EXPECT_EQ(first_outside({indices.data(), 6, 6, 1}, sizes, serial_executor()), 6);
+}
+
+/// Entries of a random matrix of indices, grouped in the obvious way: group -> entries in the order stored.
+std::map<Keys, Keys> grouped(const Keys& indices, std::int64_t count, const Keys& dims) {
+  std::map<Keys, Keys> groups;
+  for (std::int64_t e = 0; e < count; ++e) {
+    Keys key;
+    for (const std::int64_t d : dims) {
+      key.push_back(indices[static_cast<std::size_t>(d * count + e)]);
+    }
+    groups[key].push_back(e);
+  }
+  return groups;
+}
+
+TEST(EntryGroups, AreTheEntriesOfEachIndexInOrder) {
+  // The last sizes need more than 63 bits side by side, or more than 64 with the entry.
+  for (const Keys& sizes : {Keys{4, 5, 3}, Keys{1, 1, 1}, Keys{1000, 70000, 9},
+                            Keys{(std::int64_t{1} << 21) + 1, (std::int64_t{1} << 21) + 1, (1 << 20) + 1},
+                            Keys{1 << 20, 1 << 20, 1 << 20}}) {
+    for (const Keys& dims : {Keys{0, 1, 2}, Keys{2, 0}, Keys{1}, Keys{}}) {
+      for (const std::int64_t count : {0, 1, 2, 300, 40000, 300000}) {
+        Keys indices;
+        for (std::size_t d = 0; d < 3; ++d) {
+          const Keys row = random_keys(count, sizes[d], static_cast<unsigned>(d));
+          indices.insert(indices.end(), row.begin(), row.end());
+        }
+        Keys kept;
+        for (const std::int64_t d : dims) {
+          kept.push_back(sizes[static_cast<std::size_t>(d)]);
+        }
+        const auto expected = grouped(indices, count, dims);
+        for (const int threads : count == 300 ? std::vector<int>{1, 2, 4} : std::vector<int>{2}) {
+          const EntryGroups groups({indices.data(), count, count, 1}, dims, kept, executor_of(threads));
+          ASSERT_EQ(groups.groups(), static_cast<std::int64_t>(expected.size()));
+          Keys found(static_cast<std::size_t>(groups.groups()) * dims.size());
+          std::vector<std::int32_t> segments(expected.size() + 1), order(static_cast<std::size_t>(count));
+
+          groups.write(found.data(), segments.data(), order.data(), /*wide=*/false);
+
+          std::size_t g = 0;
+          for (const auto& [key, entries] : expected) {
+            for (std::size_t k = 0; k < dims.size(); ++k) {
+              ASSERT_EQ(found[k * expected.size() + g], key[k]);
+            }
+            ASSERT_EQ(Keys(order.begin() + segments[g], order.begin() + segments[g + 1]), entries);
+            ++g;
+          }
+        }
       }
-      std::stable_sort(expected.begin(), expected.end(), [&](std::int64_t a, std::int64_t b) {
-        return keys[static_cast<std::size_t>(a)] < keys[static_cast<std::size_t>(b)];
-      });
-      ASSERT_EQ(order, expected) << limit << " " << threads;
-      ASSERT_TRUE(std::is_sorted(sorted.begin(), sorted.end()));
     }
   }
 }
 
-TEST(IndexSet, RunsBeginWhereKeysChange) {
-  const Keys keys{2, 2, 5, 9, 9, 9};
-  Keys segments(keys.size() + 1);
+TEST(EntryGroups, EntriesInOrderAreNotSorted) {
+  const Keys indices{0, 0, 1, 3, 5, 5, 2, 0};
+  const EntryGroups rows({indices.data(), 4, 4, 1}, Keys{0}, Keys{4}, serial_executor());
+  const EntryGroups columns({indices.data(), 4, 4, 1}, Keys{1}, Keys{6}, serial_executor());
+  Keys segments(4);
 
-  const std::int64_t runs = find_runs(keys.data(), size_of(keys), segments.data(), serial_executor());
+  rows.write(nullptr, segments.data(), nullptr, /*wide=*/true);
 
-  EXPECT_EQ(runs, 3);
-  EXPECT_EQ(Keys(segments.begin(), segments.begin() + 4), (Keys{0, 2, 3, 6}));
-  EXPECT_EQ(find_runs(keys.data(), 0, segments.data(), serial_executor()), 0);
+  EXPECT_TRUE(rows.in_order());
+  EXPECT_FALSE(rows.distinct());
+  EXPECT_EQ(segments, (Keys{0, 2, 3, 4}));
+  EXPECT_FALSE(columns.in_order());
 }
 
 TEST(IndexSet, SortednessIsSeenOnTheBordersOfParts) {
@@ -99,12 +148,12 @@ TEST(IndexSet, SortednessIsSeenOnTheBordersOfParts) {
     keys[i] = static_cast<std::int64_t>(i);
   }
   for (const int threads : {1, 2, 4}) {
-    EXPECT_EQ(sortedness(keys.data(), size_of(keys), executor_of(threads)), Sortedness::strict);
+    EXPECT_EQ(sortedness({keys.data(), size_of(keys), 0, 1}, Keys{0}, executor_of(threads)), Sortedness::strict);
   }
   keys[50000] = keys[49999];
-  EXPECT_EQ(sortedness(keys.data(), size_of(keys), executor_of(2)), Sortedness::sorted);
+  EXPECT_EQ(sortedness({keys.data(), size_of(keys), 0, 1}, Keys{0}, executor_of(2)), Sortedness::sorted);
   keys[50000] = 0;
-  EXPECT_EQ(sortedness(keys.data(), size_of(keys), executor_of(2)), Sortedness::unsorted);
+  EXPECT_EQ(sortedness({keys.data(), size_of(keys), 0, 1}, Keys{0}, executor_of(2)), Sortedness::unsorted);
 }
 
 TEST(IndexSet, MergingGivesTheUnionAndTheIntersectionWithTheirPlaces) {
@@ -120,13 +169,14 @@ TEST(IndexSet, MergingGivesTheUnionAndTheIntersectionWithTheirPlaces) {
         for (std::size_t j = 0; j < b.size(); ++j) {
           places.try_emplace(b[j], -1, -1).first->second.second = static_cast<std::int64_t>(j);
         }
-        const std::size_t room = a.size() + b.size();
-        Keys keys(room), in_a(room), in_b(room);
+        const KeySet left{a.data(), size_of(a)};
+        const KeySet right{b.data(), size_of(b)};
+        Keys keys(places.size()), in_a(places.size()), in_b(places.size());
 
-        const std::int64_t all = merge_keys(a.data(), size_of(a), b.data(), size_of(b), keys.data(), in_a.data(),
-                                            in_b.data(), executor_of(threads));
+        const KeyMerge all(left, right, KeyMerge::Kept::all, executor_of(threads));
+        ASSERT_EQ(all.count(), static_cast<std::int64_t>(places.size()));
+        all.write(keys.data(), in_a.data(), in_b.data());
 
-        ASSERT_EQ(all, static_cast<std::int64_t>(places.size()));
         std::size_t next = 0;
         for (const auto& [key, where] : places) {
           ASSERT_EQ(keys[next], key);
@@ -134,12 +184,26 @@ TEST(IndexSet, MergingGivesTheUnionAndTheIntersectionWithTheirPlaces) {
           ++next;
         }
 
-        const std::int64_t shared = intersect_keys(a.data(), size_of(a), b.data(), size_of(b), keys.data(), in_a.data(),
-                                                   in_b.data(), executor_of(threads));
+        // The keys themselves as elements, negative where a set lacks one.
+        const std::int64_t none = -7;
+        all.write(keys.data(), {a.data(), &none, in_a.data()}, {b.data(), &none, in_b.data()}, sizeof(std::int64_t));
+        next = 0;
+        for (const auto& [key, where] : places) {
+          ASSERT_EQ(std::pair(in_a[next], in_b[next]),
+                    std::pair(where.first < 0 ? none : key, where.second < 0 ? none : key));
+          ++next;
+        }
+
+        const KeyMerge common(left, right, KeyMerge::Kept::common, executor_of(threads));
+        common.write(keys.data(), in_a.data(), in_b.data());
 
         Keys expected;
         std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(expected));
-        ASSERT_EQ(Keys(keys.begin(), keys.begin() + shared), expected);
+        ASSERT_EQ(Keys(keys.begin(), keys.begin() + common.count()), expected);
+        for (std::size_t k = 0; k < expected.size(); ++k) {
+          ASSERT_EQ(a[static_cast<std::size_t>(in_a[k])], expected[k]);
+          ASSERT_EQ(b[static_cast<std::size_t>(in_b[k])], expected[k]);
+        }
       }
     }
   }

@@ -1,0 +1,160 @@
+#include "kernels/sparse_matmul.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/terms.h"
+
+namespace lacewing::kernels {
+namespace {
+
+constexpr std::int64_t kMostParts = 64;
+constexpr std::int64_t kPartWork = 1 << 13;
+
+/// A set of columns that gives them back in order: a bit for each, and a bit for each word of them.
+class ColumnSet {
+ public:
+  explicit ColumnSet(std::int64_t columns)
+      : words_(static_cast<std::size_t>(columns / 64 + 1), 0), summary_(words_.size() / 64 + 1, 0) {}
+
+  /// Whether the column is new.
+  bool add(std::int64_t column) {
+    const auto word = static_cast<std::size_t>(column >> 6);
+    const std::uint64_t bit = std::uint64_t{1} << (column & 63);
+    const bool is_new = (words_[word] & bit) == 0;
+    words_[word] |= bit;
+    summary_[word >> 6] |= std::uint64_t{1} << (word & 63);
+    return is_new;
+  }
+
+  /// Calls f(column) in order, and empties the set.
+  template <typename F>
+  void take(const F& f) {
+    for (std::size_t s = 0; s < summary_.size(); ++s) {
+      for (std::uint64_t left = summary_[s]; left != 0; left &= left - 1) {
+        const std::size_t word = s * 64 + static_cast<std::size_t>(std::countr_zero(left));
+        for (std::uint64_t bits = words_[word]; bits != 0; bits &= bits - 1) {
+          f(static_cast<std::int64_t>(word * 64) + std::countr_zero(bits));
+        }
+        words_[word] = 0;
+      }
+      summary_[s] = 0;
+    }
+  }
+
+ private:
+  std::vector<std::uint64_t> words_, summary_;
+};
+
+}  // namespace
+
+/// Calls f(part, begin, end) on the rows of each part.
+template <typename F>
+void SparseMatmul::for_parts(const F& f) const {
+  executor_.parallel_for(0, static_cast<std::int64_t>(cuts_.size()) - 1, 1,
+                         [&](std::int64_t first, std::int64_t last) { f(first, last); });
+}
+
+SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t shared, std::int64_t columns,
+                           const CpuExecutor& executor)
+    : a_(a), b_(b), columns_(columns), executor_(executor), b_row_(static_cast<std::size_t>(a.entries), -1) {
+  // The row of b of each entry of a: by a table where one is no larger than the matrices, else by search.
+  std::vector<std::int32_t> table;
+  if (shared <= 8 * (a.entries + b.entries) && b.rows < (std::int64_t{1} << 31)) {
+    table.assign(static_cast<std::size_t>(shared), -1);
+    for (std::int64_t r = 0; r < b.rows; ++r) {
+      table[static_cast<std::size_t>(b.keys[r])] = static_cast<std::int32_t>(r);
+    }
+  }
+  const auto row_of = [&](std::int64_t key) -> std::int64_t {
+    if (!table.empty()) {
+      return table[static_cast<std::size_t>(key)];
+    }
+    const std::int64_t* const found = std::lower_bound(b.keys, b.keys + b.rows, key);
+    return found != b.keys + b.rows && *found == key ? found - b.keys : -1;
+  };
+  std::vector<std::int64_t> work(static_cast<std::size_t>(a.rows) + 1, 0);
+  executor.parallel_for(0, a.rows, 1024, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      std::int64_t products = 1;
+      for (std::int64_t t = a.segments[r]; t < a.segments[r + 1]; ++t) {
+        const std::int64_t row = row_of(a.columns[t]);
+        b_row_[static_cast<std::size_t>(t)] = row;
+        products += row < 0 ? 0 : b.segments[row + 1] - b.segments[row];
+      }
+      work[static_cast<std::size_t>(r) + 1] = products;
+    }
+  });
+  for (std::size_t r = 1; r < work.size(); ++r) {
+    work[r] += work[r - 1];
+  }
+  const std::int64_t parts = std::clamp<std::int64_t>(work.back() / kPartWork, 1, kMostParts);
+  for (std::int64_t p = 0; p <= parts; ++p) {
+    cuts_.push_back(p == parts ? a.rows
+                               : std::lower_bound(work.begin(), work.end(), work.back() * p / parts) - work.begin());
+  }
+  starts_.assign(cuts_.size(), 0);
+  for_parts([&](std::int64_t first, std::int64_t last) {
+    ColumnSet set(columns_);
+    for (std::int64_t part = first; part < last; ++part) {
+      std::int64_t count = 0;
+      for (std::int64_t r = cuts_[static_cast<std::size_t>(part)]; r < cuts_[static_cast<std::size_t>(part) + 1]; ++r) {
+        for (std::int64_t t = a_.segments[r]; t < a_.segments[r + 1]; ++t) {
+          const std::int64_t row = b_row_[static_cast<std::size_t>(t)];
+          for (std::int64_t u = row < 0 ? 0 : b_.segments[row]; u < (row < 0 ? 0 : b_.segments[row + 1]); ++u) {
+            count += set.add(b_.columns[u]) ? 1 : 0;
+          }
+        }
+        set.take([](std::int64_t) {});
+      }
+      starts_[static_cast<std::size_t>(part) + 1] = count;
+    }
+  });
+  for (std::size_t p = 1; p < starts_.size(); ++p) {
+    starts_[p] += starts_[p - 1];
+  }
+}
+
+template <typename T>
+void SparseMatmul::write_as(const T* a_values, const T* b_values, const std::int64_t* column_keys,
+                            std::int64_t key_stride, std::int64_t* keys, T* values) const {
+  using Acc = accumulate_t<T>;
+  for_parts([&](std::int64_t first, std::int64_t last) {
+    ColumnSet set(columns_);
+    std::vector<Acc> sums(static_cast<std::size_t>(columns_), Acc{});
+    for (std::int64_t part = first; part < last; ++part) {
+      std::int64_t next = starts_[static_cast<std::size_t>(part)];
+      for (std::int64_t r = cuts_[static_cast<std::size_t>(part)]; r < cuts_[static_cast<std::size_t>(part) + 1]; ++r) {
+        for (std::int64_t t = a_.segments[r]; t < a_.segments[r + 1]; ++t) {
+          const std::int64_t row = b_row_[static_cast<std::size_t>(t)];
+          if (row < 0) {
+            continue;
+          }
+          const Acc left = widen(a_values[t]);
+          for (std::int64_t u = b_.segments[row]; u < b_.segments[row + 1]; ++u) {
+            sums[static_cast<std::size_t>(b_.columns[u])] += left * widen(b_values[u]);
+            set.add(b_.columns[u]);
+          }
+        }
+        const std::int64_t base = a_.keys[r] * key_stride;
+        set.take([&](std::int64_t column) {
+          Acc& sum = sums[static_cast<std::size_t>(column)];
+          keys[next] = base + (column_keys == nullptr ? column : column_keys[column]);
+          values[next++] = narrow<T>(sum);
+          sum = Acc{};
+        });
+      }
+    }
+  });
+}
+
+void SparseMatmul::write(ScalarType type, const void* a_values, const void* b_values, const std::int64_t* column_keys,
+                         std::int64_t key_stride, std::int64_t* keys, void* values) const {
+  visit_types(type, false, [&](auto scalar, auto) {
+    using T = decltype(scalar);
+    write_as(static_cast<const T*>(a_values), static_cast<const T*>(b_values), column_keys, key_stride, keys,
+             static_cast<T*>(values));
+  });
+}
+
+}  // namespace lacewing::kernels

@@ -1,0 +1,49 @@
+// The product of two sparse matrices row by row (Gustavson), without a list of the pairs that meet. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <lacewing/dispatch/scalar.h>
+#include <lacewing/executor.h>
+
+namespace lacewing::kernels {
+
+/// A matrix by its rows that have entries: keys of those rows, increasing, and where the entries of each begin.
+struct RowsView {
+  const std::int64_t* keys = nullptr;      ///< (rows)
+  const std::int64_t* segments = nullptr;  ///< (rows + 1)
+  std::int64_t rows = 0;
+  const std::int64_t* columns = nullptr;  ///< (entries), increasing inside a row
+  std::int64_t entries = 0;
+};
+
+/// a (rows x shared) times b (shared x columns). Sums run over the entries of a row of a in order: the same bits for
+/// every number of threads. Needs, for each thread, an element of the accumulate type and a bit for each column.
+class SparseMatmul {
+ public:
+  /// Finds where the product has entries. `shared` and `columns` bound the columns of a and of b.
+  SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t shared, std::int64_t columns,
+               const CpuExecutor& executor);
+
+  std::int64_t count() const { return starts_.back(); }
+  /// keys[e] = row key of a * key_stride + column (or column_keys[column]), increasing; values of the type.
+  void write(ScalarType type, const void* a_values, const void* b_values, const std::int64_t* column_keys,
+             std::int64_t key_stride, std::int64_t* keys, void* values) const;
+
+ private:
+  template <typename F>
+  void for_parts(const F& f) const;
+  template <typename T>
+  void write_as(const T* a_values, const T* b_values, const std::int64_t* column_keys, std::int64_t key_stride,
+                std::int64_t* keys, T* values) const;
+
+  RowsView a_, b_;
+  std::int64_t columns_;
+  CpuExecutor executor_;
+  std::vector<std::int64_t> b_row_;   ///< (entries of a): the row of b that each meets, or -1
+  std::vector<std::int64_t> cuts_;    ///< parts of the rows of a, of like work
+  std::vector<std::int64_t> starts_;  ///< entries of the product before each part, and all of them
+};
+
+}  // namespace lacewing::kernels

@@ -1,0 +1,304 @@
+// Ops that other ops make up, where torch's own composition is not one: each part comes back to the rules.
+#include <numeric>
+
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+
+#include "tensor/call.h"
+
+namespace lacewing::tensor {
+namespace {
+
+at::Tensor reduced_loss(const Call& call, const at::Tensor& loss) {
+  const std::int64_t reduction = call.integer("reduction");
+  return reduction == at::Reduction::Mean ? loss.mean() : reduction == at::Reduction::Sum ? loss.sum() : loss;
+}
+
+bool same_float(const Call& call) {
+  return call.tensor(0).scalar_type() == call.tensor(1).scalar_type() &&
+         at::isFloatingType(call.tensor(0).scalar_type()) && call.tensor(0).dim() > 0;
+}
+
+bool mse_loss(Call& call) {
+  if (!same_float(call)) {
+    return Call::decline();
+  }
+  const at::Tensor difference = call.tensor(0) - call.tensor(1);
+  return call.give(reduced_loss(call, difference * difference));
+}
+
+/// smooth_l1_loss (divided by beta) and huber_loss: a parabola near 0, a line beyond.
+bool smooth_loss(Call& call) {
+  if (!same_float(call)) {
+    return Call::decline();
+  }
+  const bool huber = call.has("delta");
+  const double edge = call.arg(huber ? "delta" : "beta").toDouble();
+  const at::Tensor size = (call.tensor(0) - call.tensor(1)).abs();
+  if (edge == 0) {
+    return huber ? Call::decline() : call.give(reduced_loss(call, size));
+  }
+  const at::Tensor near = size * size * (huber ? 0.5 : 0.5 / edge);
+  const at::Tensor far = (size - 0.5 * edge) * (huber ? edge : 1.0);
+  return call.give(reduced_loss(call, at::where(size < edge, near, far)));
+}
+
+bool soft_margin_loss(Call& call) {
+  return same_float(call) ? call.give(reduced_loss(call, at::log1p((call.tensor(0) * call.tensor(1)).neg().exp())))
+                          : Call::decline();
+}
+
+bool cross_entropy_with_logits(Call& call) {
+  if (!same_float(call)) {
+    return Call::decline();
+  }
+  const at::Tensor x = call.tensor(0);
+  const at::Tensor target = call.tensor(1);
+  at::Tensor log = at::log_sigmoid(x);
+  if (!call.arg("pos_weight").isNone()) {
+    log = log * ((call.arg("pos_weight").toTensor() - 1) * target + 1);
+  }
+  at::Tensor loss = (1 - target) * x - log;
+  if (!call.arg("weight").isNone()) {
+    loss = loss * call.arg("weight").toTensor();
+  }
+  return call.give(reduced_loss(call, loss));
+}
+
+bool dist(Call& call) {
+  return call.give(at::linalg_vector_norm(call.tensor(0) - call.tensor(1), call.arg("p").toScalar()));
+}
+
+bool norm(Call& call) {
+  const at::Scalar p = call.arg("p").isNone() ? at::Scalar(2) : call.arg("p").toScalar();
+  if (!call.has("dim")) {
+    return call.give(at::linalg_vector_norm(call.tensor(0), p));
+  }
+  return call.give(at::linalg_vector_norm(call.tensor(0), p, call.arg("dim").toIntVector(), call.flag("keepdim")));
+}
+
+bool trace(Call& call) {
+  TORCH_CHECK(call.tensor(0).dim() == 2, "trace: expected a matrix, but got tensor with dim ", call.tensor(0).dim());
+  return call.give(call.tensor(0).diagonal().sum());
+}
+
+bool narrow_copy(Call& call) {
+  const at::Tensor t = call.tensor(0);
+  if (t.dim() == 0) {
+    return Call::decline();
+  }
+  return call.give(t.narrow(call.integer("dim"), call.integer("start"), call.integer("length")));
+}
+
+bool glu(Call& call) {
+  const at::Tensor t = call.tensor(0);
+  if (t.dim() == 0) {
+    return Call::decline();
+  }
+  const std::int64_t dim = wrap_dim(call.integer("dim"), t.dim());
+  const std::int64_t half = t.size(dim) / 2;
+  if (2 * half != t.size(dim)) {
+    return Call::decline();
+  }
+  return call.give(t.narrow(dim, 0, half) * t.narrow(dim, half, half).sigmoid());
+}
+
+bool equal(Call& call) {
+  const at::Tensor a = call.tensor(0);
+  const at::Tensor b = call.tensor(1);
+  if (a.scalar_type() != b.scalar_type()) {
+    return Call::decline();
+  }
+  return call.give({c10::IValue(a.sizes() == b.sizes() && !a.ne(b).any().item<bool>())});
+}
+
+bool allclose(Call& call) {
+  const at::Tensor close = at::isclose(call.tensor(0), call.tensor(1), call.arg("rtol").toDouble(),
+                                       call.arg("atol").toDouble(), call.flag("equal_nan"));
+  return call.give({c10::IValue(close.all().item<bool>())});
+}
+
+/// item(): the number that a tensor of one element is.
+bool number(Call& call) {
+  const Components c = coalesced(call.sparse());
+  if (!c.has_fill() || product_of(c.shape()) != 1) {
+    return Call::decline();
+  }
+  return call.give({c10::IValue((c.pattern->nse() > 0 ? c.values : c.fill.value).item())});
+}
+
+/// Ops of each element alone whose other arguments are tables: isin, bucketize.
+bool by_table(Call& call) {
+  if (!call.is_sparse_at(0) || call.is_sparse_at(1)) {
+    return Call::decline();
+  }
+  const Components c = coalesced(call.sparse());
+  const auto on = [&](const at::Tensor& t) {
+    std::vector<c10::IValue> args = call.args;
+    args[0] = t;
+    return call.call(std::move(args)).front().toTensor();
+  };
+  return call.give(c.with(on(c.values), c.has_fill() ? on(c.fill.value) : at::Tensor()));
+}
+
+/// Distinct elements: of the entries, and the fill where an element lacks one.
+bool unique(Call& call) {
+  const Components c = coalesced(call.sparse());
+  const std::int64_t missing = product_of(c.shape()) - c.values.numel();
+  if (c.fill.kind != FillKind::scalar || call.flag("return_inverse") || c.dim() == 0 ||
+      c.fill.value.ne(c.fill.value).item<bool>()) {
+    return Call::decline();
+  }
+  at::Tensor elements = c.values.reshape(-1);
+  if (missing > 0) {
+    elements = at::cat({elements, c.fill.value.reshape(1)});
+  }
+  auto [found, inverse, counts] =
+      at::_unique2(elements, call.flag("sorted"), /*return_inverse=*/true, call.flag("return_counts"));
+  if (missing > 0 && call.flag("return_counts")) {
+    counts = counts.index_add(0, inverse.slice(0, -1), at::full({1}, missing - 1, counts.options()));
+  }
+  return call.give({c10::IValue(found), c10::IValue(at::empty({0}, inverse.options())), c10::IValue(counts)});
+}
+
+/// The last three dims (channels, height, width) of an image.
+struct Image {
+  Dims lead;
+  std::int64_t channels, height, width;
+
+  explicit Image(const at::Tensor& t)
+      : lead(t.sizes().begin(), t.sizes().end() - 3), channels(t.size(-3)), height(t.size(-2)), width(t.size(-1)) {}
+  Dims shape(std::initializer_list<std::int64_t> tail) const {
+    Dims result = lead;
+    result.insert(result.end(), tail.begin(), tail.end());
+    return result;
+  }
+  /// Lead dims stay, the others in the order given (counted from behind the lead).
+  Dims order(std::initializer_list<std::int64_t> tail) const {
+    Dims result = all_dims(static_cast<std::int64_t>(lead.size()));
+    for (const std::int64_t d : tail) {
+      result.push_back(static_cast<std::int64_t>(lead.size()) + d);
+    }
+    return result;
+  }
+};
+
+bool pixel_shuffle(Call& call) {
+  const at::Tensor t = call.tensor(0);
+  const bool shuffle = call.schema().name() == "aten::pixel_shuffle";
+  const std::int64_t r = call.integer(shuffle ? "upscale_factor" : "downscale_factor");
+  if (t.dim() < 3 || t.numel() == 0 || r <= 0) {
+    return Call::decline();
+  }
+  const Image i(t);
+  if (shuffle) {
+    if (i.channels % (r * r) != 0) {
+      return Call::decline();
+    }
+    const std::int64_t channels = i.channels / (r * r);
+    return call.give(t.reshape(i.shape({channels, r, r, i.height, i.width}))
+                         .permute(i.order({0, 3, 1, 4, 2}))
+                         .reshape(i.shape({channels, i.height * r, i.width * r})));
+  }
+  if (i.height % r != 0 || i.width % r != 0) {
+    return Call::decline();
+  }
+  return call.give(t.reshape(i.shape({i.channels, i.height / r, r, i.width / r, r}))
+                       .permute(i.order({0, 2, 4, 1, 3}))
+                       .reshape(i.shape({i.channels * r * r, i.height / r, i.width / r})));
+}
+
+bool channel_shuffle(Call& call) {
+  const at::Tensor t = call.tensor(0);
+  const std::int64_t groups = call.integer("groups");
+  if (t.dim() < 3 || groups <= 0 || t.size(1) % groups != 0 || t.numel() == 0) {
+    return Call::decline();
+  }
+  Dims shape{t.size(0), groups, t.size(1) / groups};
+  shape.insert(shape.end(), t.sizes().begin() + 2, t.sizes().end());
+  return call.give(t.reshape(shape).transpose(1, 2).reshape(t.sizes()));
+}
+
+bool rot90(Call& call) {
+  const at::Tensor t = call.tensor(0);
+  const Dims dims = call.arg("dims").toIntVector();
+  if (dims.size() != 2 || t.dim() < 2) {
+    return Call::decline();
+  }
+  const std::int64_t a = wrap_dim(dims[0], t.dim());
+  const std::int64_t b = wrap_dim(dims[1], t.dim());
+  if (a == b) {
+    return Call::decline();
+  }
+  switch ((call.integer("k") % 4 + 4) % 4) {
+    case 1: return call.give(t.flip({b}).transpose(a, b));
+    case 2: return call.give(t.flip({a, b}));
+    case 3: return call.give(t.flip({a}).transpose(a, b));
+    default: return call.give(t.clone());
+  }
+}
+
+bool cross(Call& call) {
+  at::Tensor a = call.tensor(0);
+  at::Tensor b = call.tensor(1);
+  if (a.dim() != b.dim() || a.dim() == 0 || a.scalar_type() != b.scalar_type()) {
+    return Call::decline();
+  }
+  const Dims shape = at::infer_size(a.sizes(), b.sizes());
+  const std::int64_t dim = wrap_dim(call.integer("dim"), a.dim());
+  if (shape[at(dim)] != 3 || product_of(shape) == 0) {
+    return Call::decline();
+  }
+  a = a.expand(shape);
+  b = b.expand(shape);
+  return call.give(a.roll(-1, dim) * b.roll(-2, dim) - a.roll(-2, dim) * b.roll(-1, dim));
+}
+
+bool matrix_power(Call& call) {
+  const at::Tensor t = call.tensor(0);
+  std::int64_t n = call.integer("n");
+  if (t.dim() < 2 || t.size(-1) != t.size(-2) || n < 1) {
+    return Call::decline();
+  }
+  at::Tensor result;
+  for (at::Tensor square = t; n > 0; n /= 2, square = n > 0 ? square.matmul(square) : square) {
+    if (n % 2 == 1) {
+      result = result.defined() ? result.matmul(square) : square;
+    }
+  }
+  return call.give(result.is_same(t) ? t.clone() : result);
+}
+
+constexpr RuleEntry kRules[] = {
+    {"aten::mse_loss", mse_loss},
+    {"aten::smooth_l1_loss", smooth_loss},
+    {"aten::huber_loss", smooth_loss},
+    {"aten::soft_margin_loss", soft_margin_loss},
+    {"aten::binary_cross_entropy_with_logits", cross_entropy_with_logits},
+    {"aten::dist", dist},
+    {"aten::norm.Scalar", norm},
+    {"aten::norm.ScalarOpt_dim", norm},
+    {"aten::trace", trace},
+    {"aten::narrow_copy", narrow_copy},
+    {"aten::glu", glu},
+    {"aten::equal", equal},
+    {"aten::allclose", allclose},
+    {"aten::_local_scalar_dense", number},
+    {"aten::isin.Tensor_Tensor", by_table},
+    {"aten::isin.Tensor_Scalar", by_table},
+    {"aten::bucketize.Tensor", by_table},
+    {"aten::_unique2", unique},
+    {"aten::pixel_shuffle", pixel_shuffle},
+    {"aten::pixel_unshuffle", pixel_shuffle},
+    {"aten::channel_shuffle", channel_shuffle},
+    {"aten::rot90", rot90},
+    {"aten::linalg_cross", cross},
+    {"aten::linalg_matrix_power", matrix_power},
+    {"aten::matrix_power", matrix_power},
+};
+
+}  // namespace
+
+std::span<const RuleEntry> composed_rules() { return kRules; }
+
+}  // namespace lacewing::tensor

@@ -1,0 +1,74 @@
+#include "tensor/elements.h"
+
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+
+#include "tensor/align.h"
+
+namespace lacewing::tensor {
+namespace {
+
+/// Places as linear keys, and the shape that they broadcast to.
+struct Places {
+  Dims shape;
+  at::Tensor keys;
+
+  Places(const Components& c, const std::vector<at::Tensor>& given) {
+    const std::vector<at::Tensor> wide = at::broadcast_tensors(given);
+    shape = wide[0].sizes().vec();
+    std::vector<at::Tensor> rows;
+    for (const at::Tensor& place : wide) {
+      rows.push_back(place.reshape(-1));
+    }
+    keys = linear_keys(at::stack(rows), c.pattern->sizes());
+  }
+};
+
+}  // namespace
+
+std::vector<at::Tensor> box_places(at::IntArrayRef sizes, const at::Tensor& like) {
+  std::vector<at::Tensor> places;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    Dims shape(sizes.size(), 1);
+    shape[d] = sizes[d];
+    places.push_back(at::arange(sizes[d], like.options().dtype(at::kLong).requires_grad(false)).view(shape));
+  }
+  return places;
+}
+
+at::Tensor wrapped_places(const at::Tensor& index, std::int64_t dim, std::int64_t size) {
+  const at::Tensor t = index.to(at::kLong);
+  if (t.numel() > 0) {
+    const auto low = t.min().item<std::int64_t>();
+    const auto high = t.max().item<std::int64_t>();
+    TORCH_CHECK_INDEX(low >= -size && high < size, "index ", low < -size ? low : high,
+                      " is out of bounds for dimension ", dim, " with size ", size);
+  }
+  return at::where(t < 0, t + size, t);
+}
+
+at::Tensor elements_at(const Components& given, const std::vector<at::Tensor>& where) {
+  const Components c = coalesced(given);
+  const Places places(c, where);
+  Dims shape = places.shape;
+  shape.insert(shape.end(), c.dense_shape().begin(), c.dense_shape().end());
+  return pick_rows(c, find_keys(c.pattern->keys(), places.keys)).reshape(shape);
+}
+
+Components written_at(const Components& given, const std::vector<at::Tensor>& where, const at::Tensor& values,
+                      bool accumulate) {
+  const Components c = coalesced(given);
+  const Places places(c, where);
+  Dims shape = places.shape;
+  shape.insert(shape.end(), c.dense_shape().begin(), c.dense_shape().end());
+  Dims rows{places.keys.numel()};
+  rows.insert(rows.end(), c.dense_shape().begin(), c.dense_shape().end());
+  const auto source = values.expand(shape).reshape(rows);
+  const auto targets = Pattern::make(places.keys.unsqueeze(0), {c.pattern->numel()})->coalesced()->keys();
+  const Merged merged = union_of(c.pattern->keys(), targets);
+  const auto before = pick_rows(c, merged.in_a);
+  const auto after = before.index_put({find_keys(merged.keys, places.keys)}, source, accumulate);
+  return {Pattern::of_keys(merged.keys.contiguous(), c.pattern->sizes()), after, c.fill};
+}
+
+}  // namespace lacewing::tensor

@@ -1,0 +1,265 @@
+// Ops that give a tensor with some elements replaced or added to: entries are made where there are none.
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+
+#include "tensor/densify.h"
+#include "tensor/elements.h"
+
+namespace lacewing::tensor {
+namespace {
+
+/// Whether a write into argument 0 of a strided `source` is this file's: numbers of one type, and a fill to start from.
+bool writable(const Call& call, const at::Tensor& source) {
+  return call.is_sparse_at(0) && call.sparse().has_fill() && call.sparse().sparse_dim() > 0 && !is_sparse(source) &&
+         source.scalar_type() == call.sparse().values.scalar_type();
+}
+
+bool give_written(Call& call, const std::vector<at::Tensor>& places, const at::Tensor& values, bool accumulate) {
+  std::vector<at::Tensor> wide = places;
+  Dims shape = at::broadcast_tensors(wide)[0].sizes().vec();
+  const auto block = call.sparse().dense_shape();
+  shape.insert(shape.end(), block.begin(), block.end());
+  if (!at::is_expandable_to(values.sizes(), shape)) {
+    return Call::decline();  // torch has the sentence
+  }
+  check_dense_result(call.schema().name(), shape, values.scalar_type());
+  return call.give(written_at(call.sparse(), places, values, accumulate));
+}
+
+/// The places of a box of which dim `dim` is indexed by `index`.
+std::vector<at::Tensor> along(const Components& c, std::int64_t dim, const at::Tensor& index) {
+  Dims sizes = c.pattern->sizes();
+  sizes[at(dim)] = index.numel();
+  std::vector<at::Tensor> places = box_places(sizes, index);
+  Dims shape(sizes.size(), 1);
+  shape[at(dim)] = index.numel();
+  places[at(dim)] = index.reshape(shape);
+  return places;
+}
+
+/// Index tensors and masks for dims that follow each other; the other sparse dims are taken whole.
+bool index_put(Call& call) {
+  const at::Tensor values = call.arg("values").toTensor();
+  if (!writable(call, values)) {
+    return Call::decline();
+  }
+  const Components& c = call.sparse();
+  std::vector<at::Tensor> given;
+  std::int64_t dim = 0;
+  std::int64_t first = -1;
+  for (const std::optional<at::Tensor> t : call.args[1].toOptionalTensorList()) {
+    if (!t || !t->defined()) {
+      ++dim;
+      continue;
+    }
+    const bool mask = t->scalar_type() == at::kBool || t->scalar_type() == at::kByte;
+    const std::int64_t taken = mask ? t->dim() : 1;
+    const bool follows = first < 0 || first + static_cast<std::int64_t>(given.size()) == dim;
+    if (is_sparse(*t) || taken == 0 || !follows || dim + taken > c.sparse_dim()) {
+      return Call::decline();
+    }
+    first = first < 0 ? dim : first;
+    if (mask) {
+      for (std::int64_t k = 0; k < taken; ++k) {
+        if (t->size(k) != c.pattern->sizes()[at(dim + k)]) {
+          return Call::decline();
+        }
+      }
+      for (const at::Tensor& part : t->nonzero().unbind(1)) {
+        given.push_back(part);
+      }
+    } else {
+      given.push_back(wrapped_places(*t, dim, c.pattern->sizes()[at(dim)]));
+    }
+    dim += taken;
+  }
+  if (given.empty()) {
+    return Call::decline();
+  }
+  given = at::broadcast_tensors(given);
+  const Dims shape = given[0].sizes().vec();
+  const auto count = static_cast<std::int64_t>(given.size());
+  // The box: dims before the index tensors, their shape, dims behind them.
+  Dims box(c.pattern->sizes().begin(), c.pattern->sizes().begin() + first);
+  box.insert(box.end(), shape.begin(), shape.end());
+  box.insert(box.end(), c.pattern->sizes().begin() + first + count, c.pattern->sizes().end());
+  check_dense_result(call.schema().name(), box, c.values.scalar_type());
+  const auto whole = box_places(box, given[0]);
+  std::vector<at::Tensor> places(whole.begin(), whole.begin() + first);
+  Dims inner(box.size(), 1);
+  std::copy(shape.begin(), shape.end(), inner.begin() + first);
+  for (const at::Tensor& part : given) {
+    places.push_back(part.reshape(inner));
+  }
+  places.insert(places.end(), whole.begin() + first + static_cast<std::ptrdiff_t>(shape.size()), whole.end());
+  return give_written(call, places, values, call.flag("accumulate"));
+}
+
+/// index_add, index_copy and index_fill along one sparse dim.
+bool index_write(Call& call) {
+  const std::string& name = call.schema().name();
+  const bool fills = name == "aten::index_fill";
+  at::Tensor source;
+  if (fills && call.arg("value").isScalar() && call.is_sparse_at(0)) {
+    const auto& values = call.sparse().values;
+    source = at::scalar_tensor(call.arg("value").toScalar(), values.options().requires_grad(false));
+  } else {
+    source = call.arg(fills ? "value" : "source").toTensor();
+  }
+  if (!writable(call, source) || is_sparse(call.arg("index").toTensor())) {
+    return Call::decline();
+  }
+  const Components& c = call.sparse();
+  const std::int64_t dim = wrap_dim(call.integer("dim"), c.dim());
+  const at::Tensor given = call.arg("index").toTensor();
+  if (dim >= c.sparse_dim() || given.dim() > 1 || (!fills && source.dim() != c.dim())) {
+    return Call::decline();
+  }
+  const at::Tensor index = wrapped_places(given.reshape(-1), dim, c.pattern->sizes()[at(dim)]);
+  if (name == "aten::index_add") {
+    source = source * call.arg("alpha").toScalar();
+  }
+  return give_written(call, along(c, dim, index), source, name == "aten::index_add");
+}
+
+/// scatter and scatter_add along one dim of a tensor whose dims are all sparse.
+bool scatter(Call& call) {
+  const bool adds = call.schema().name() == "aten::scatter_add";
+  if (!call.is_sparse_at(0) || is_sparse(call.arg("index").toTensor())) {
+    return Call::decline();
+  }
+  const Components& c = call.sparse();
+  at::Tensor source = call.has("src")
+                          ? call.arg("src").toTensor()
+                          : at::scalar_tensor(call.arg("value").toScalar(), c.values.options().requires_grad(false));
+  const at::Tensor index = call.arg("index").toTensor();
+  if (!writable(call, source) || c.dense_dim() > 0 || index.dim() != c.dim()) {
+    return Call::decline();
+  }
+  const std::int64_t dim = wrap_dim(call.integer("dim"), c.dim());
+  for (std::int64_t d = 0; d < c.dim(); ++d) {
+    if (source.dim() > 0) {
+      if (source.dim() != c.dim() || source.size(d) < index.size(d)) {
+        return Call::decline();
+      }
+      source = source.narrow(d, 0, index.size(d));
+    }
+    if (d != dim && index.size(d) > c.pattern->sizes()[at(d)]) {
+      return Call::decline();
+    }
+  }
+  std::vector<at::Tensor> places = box_places(index.sizes(), index);
+  places[at(dim)] = wrapped_places(index, dim, c.pattern->sizes()[at(dim)]);
+  return give_written(call, places, source, adds);
+}
+
+/// put: elements by their number in row-major order.
+bool put(Call& call) {
+  const at::Tensor source = call.arg("source").toTensor();
+  const at::Tensor index = call.arg("index").toTensor();
+  if (!writable(call, source) || call.sparse().dense_dim() > 0 || is_sparse(index) || source.numel() != index.numel()) {
+    return Call::decline();
+  }
+  const Components& c = call.sparse();
+  const auto flat = wrapped_places(index.reshape(-1), 0, c.pattern->numel());
+  return give_written(call, unravel_keys(flat, c.pattern->sizes()).unbind(0), source.reshape(-1),
+                      call.flag("accumulate"));
+}
+
+bool masked_scatter(Call& call) {
+  const at::Tensor source = call.arg("source").toTensor();
+  const at::Tensor mask = call.arg("mask").toTensor();
+  if (!writable(call, source) || call.sparse().dense_dim() > 0 || is_sparse(mask) || mask.scalar_type() != at::kBool ||
+      !at::is_expandable_to(mask.sizes(), call.tensor(0).sizes())) {
+    return Call::decline();
+  }
+  const auto places = mask.expand(call.tensor(0).sizes()).nonzero().unbind(1);
+  if (places.empty() || places[0].numel() > source.numel()) {
+    return Call::decline();
+  }
+  return give_written(call, places, source.reshape(-1).narrow(0, 0, places[0].numel()), false);
+}
+
+/// select_scatter and slice_scatter along one sparse dim.
+bool piece_scatter(Call& call) {
+  const at::Tensor source = call.arg("src").toTensor();
+  if (!writable(call, source)) {
+    return Call::decline();
+  }
+  const Components& c = call.sparse();
+  const std::int64_t dim = wrap_dim(call.integer("dim"), c.dim());
+  if (dim >= c.sparse_dim()) {
+    return Call::decline();
+  }
+  const std::int64_t size = c.pattern->sizes()[at(dim)];
+  const auto numbers = source.options().dtype(at::kLong).requires_grad(false);
+  if (call.schema().name() == "aten::select_scatter") {
+    const auto index = wrapped_places(at::full({1}, call.integer("index"), numbers), dim, size);
+    return source.dim() + 1 == c.dim() ? give_written(call, along(c, dim, index), source.unsqueeze(dim), false)
+                                       : Call::decline();
+  }
+  const auto bound = [&](const char* name, std::int64_t otherwise) {
+    const std::int64_t value = call.arg(name).isNone() ? otherwise : call.arg(name).toInt();
+    return std::clamp<std::int64_t>(value < 0 ? value + size : value, 0, size);
+  };
+  const std::int64_t start = bound("start", 0);
+  const std::int64_t end = std::max(bound("end", size), start);
+  const auto index = at::arange(start, end, call.integer("step"), numbers);
+  return source.dim() == c.dim() ? give_written(call, along(c, dim, index), source, false) : Call::decline();
+}
+
+bool diagonal_scatter(Call& call) {
+  const at::Tensor source = call.arg("src").toTensor();
+  if (!writable(call, source) || call.sparse().dense_dim() > 0) {
+    return Call::decline();
+  }
+  const Components& c = call.sparse();
+  const std::int64_t dim1 = wrap_dim(call.integer("dim1"), c.dim());
+  const std::int64_t dim2 = wrap_dim(call.integer("dim2"), c.dim());
+  if (dim1 == dim2 || source.dim() + 1 != c.dim()) {
+    return Call::decline();
+  }
+  // The diagonal is the last dim of the box.
+  const std::int64_t offset = call.integer("offset");
+  Dims box;
+  for (std::int64_t d = 0; d < c.dim(); ++d) {
+    if (d != dim1 && d != dim2) {
+      box.push_back(c.pattern->sizes()[at(d)]);
+    }
+  }
+  box.push_back(source.size(-1));
+  const auto whole = box_places(box, source);
+  std::vector<at::Tensor> places;
+  std::size_t next = 0;
+  for (std::int64_t d = 0; d < c.dim(); ++d) {
+    places.push_back(d == dim1   ? whole.back() + std::max<std::int64_t>(-offset, 0)
+                     : d == dim2 ? whole.back() + std::max<std::int64_t>(offset, 0)
+                                 : whole[next++]);
+  }
+  return give_written(call, places, source, false);
+}
+
+constexpr RuleEntry kRules[] = {
+    {"aten::index_put", index_put},
+    {"aten::_unsafe_index_put", index_put},
+    {"aten::index_add", index_write},
+    {"aten::index_copy", index_write},
+    {"aten::index_fill.int_Scalar", index_write},
+    {"aten::index_fill.int_Tensor", index_write},
+    {"aten::scatter.src", scatter},
+    {"aten::scatter.value", scatter},
+    {"aten::scatter_add", scatter},
+    {"aten::put", put},
+    {"aten::masked_scatter", masked_scatter},
+    {"aten::select_scatter", piece_scatter},
+    {"aten::slice_scatter", piece_scatter},
+    {"aten::diagonal_scatter", diagonal_scatter},
+};
+
+}  // namespace
+
+std::span<const RuleEntry> writing_rules() { return kRules; }
+
+}  // namespace lacewing::tensor
