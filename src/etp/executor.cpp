@@ -196,9 +196,7 @@ struct Executor::Impl {
   std::size_t most_pending() const { return static_cast<std::size_t>(options.absorb_every); }
 
   void check_fused(const at::Tensor& x) const {
-    for (const Part& part : parts) {
-      part.connection.primitive->check(part.connection.trainable);
-    }
+    check_values(kStep, parts, x);
     parts[0].connection.primitive->pattern()->check_matmul(x, weight());
   }
 
@@ -488,7 +486,8 @@ at::Tensor Executor::output(const at::Tensor& h) const {
     autograd::set_history(z, impl_->gradient);
     return impl_->batched ? z : z.squeeze(0);
   }
-  return impl_->cell->output(h);
+  // A cell takes a batch: a state without one is a batch of one.
+  return h.dim() == 2 ? impl_->cell->output(h.unsqueeze(0)).squeeze(0) : impl_->cell->output(h);
 }
 
 void Executor::reset_state() {

@@ -54,6 +54,15 @@ bool runs_fused(const std::vector<Part>& parts, const at::Tensor& like) {
          });
 }
 
+void check_values(const char* op, const std::vector<Part>& parts, const at::Tensor& like) {
+  for (const Part& part : parts) {
+    part.connection.primitive->check(part.connection.trainable);
+    for (const auto& [key, tensor] : part.connection.trainable) {
+      check_same_dtype(op, (part.name + "." + key).c_str(), tensor, "the state", like);
+    }
+  }
+}
+
 void step_fused(const CellOptions& options, const std::vector<Part>& parts, const FusedStep& step) {
   const at::Tensor betas = betas_of(options, step.h);
   kernels::CellArgs args;
@@ -103,6 +112,7 @@ void spike_gradient_fused(const CellOptions& options, const at::Tensor& h, const
 
 void contract_fused(const std::vector<Part>& parts, const std::vector<at::Tensor>& x, const at::Tensor& ef,
                     const Gradient& g, double factor, double bias_factor) {
+  check_values("etp.backward", parts, ef);
   kernels::FactorArgs args;
   args.type = scalar_type("etp.backward", "the trace", ef.scalar_type());
   args.neurons = ef.size(0);

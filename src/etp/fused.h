@@ -25,6 +25,9 @@ class Buffers {
 /// Whether every connection is sparse, and dtype, device and backend are those of the kernels.
 bool runs_fused(const std::vector<Part>& parts, const at::Tensor& like);
 
+/// Values may have been replaced since the executor was made: throws where the kernels could not take them.
+void check_values(const char* op, const std::vector<Part>& parts, const at::Tensor& like);
+
 /// The arrays of one step; those that are undefined are not written.
 struct FusedStep {
   std::vector<at::Tensor> x;  ///< (I, B) of each part, contiguous

@@ -184,6 +184,10 @@ at::Tensor SparsePattern::matmul(const at::Tensor& x, const at::Tensor& values) 
   const SparseProductInfos& infos = state_->forward;
   const at::Tensor flat = x.reshape({-1, rows()});
   const at::Tensor out = sparse_scavec(values, flat.t().contiguous(), infos.fwd, infos.bwd1, infos.bwd2);
+  if (out.requires_grad()) {
+    // The gradient arrives with the batch first, and the products below would gather it entry by entry.
+    out.register_hook([](const at::Tensor& g) { return g.contiguous(); });
+  }
   at::DimVector sizes(x.sizes());
   sizes.back() = cols();
   return out.t().reshape(sizes);

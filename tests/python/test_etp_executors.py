@@ -367,6 +367,9 @@ def test_unbatched_steps_are_a_batch_of_one(device: str) -> None:
     executor.backward(loss(3, h[0].unsqueeze(0)) + loss(4, h[1].unsqueeze(0)))
 
     assert h.shape == (2, 7, 3)
+    lone = etp.alif(beta=torch.rand(7, dtype=F64, device=device))
+    earlier = network.executor(lone).step(xs[0, 0]).detach()
+    assert torch.equal(network.executor(lone).output(earlier), lone.output(earlier.unsqueeze(0))[0])
     assert executor.traces()["input.weight"].shape == (network.pattern.nnz, 3)
     assert relative_error([p.grad for p in executor.parameters()], batched) < 1e-10
 
@@ -627,16 +630,23 @@ def test_registered_ops_pass_opcheck() -> None:
     refused(9, torch.zeros(6, dtype=F64), "grad must be a contiguous float32 tensor")
 
 
-def test_a_weight_that_was_replaced_is_noticed() -> None:
-    network = Network.random("cpu")
-    executor = network.executor(etp.leaky())
+@pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
+def test_a_weight_that_was_replaced_is_noticed(algorithm: str) -> None:
+    network = Network.random("cpu", recurrent=True)
     xs, _ = sequence("cpu", 2)
-    executor.step(xs[0])
+    for place, value, sentence in [
+        (0, torch.zeros(4, dtype=F64), r"(weight|grad) must have shape \(21,\), not \(4,\)"),
+        (2, torch.zeros(28), r"has dtype float32|grad must be a contiguous float64 tensor"),
+    ]:
+        executor = network.executor(etp.leaky(), algorithm=algorithm)
+        loss = executor.step(xs[0]).sum()
 
-    executor.parameters()[0].data = torch.zeros(4, dtype=F64)
+        executor.parameters()[place].data = value
 
-    with pytest.raises(RuntimeError, match=r"weight must have shape \(21,\), not \(4,\)"):
-        executor.step(xs[1])
+        with pytest.raises(RuntimeError, match=sentence):
+            executor.backward(loss)
+        with pytest.raises(RuntimeError, match=sentence):
+            executor.step(xs[1])
 
 
 def test_a_leaf_is_needed() -> None:
