@@ -1,6 +1,7 @@
 #include "structure/compressed.h"
 
 #include <algorithm>
+#include <atomic>
 
 namespace lacewing::structure {
 namespace {
@@ -41,6 +42,23 @@ std::int64_t first_bad_start(const std::int64_t* starts, std::int64_t rows, std:
     }
   }
   return starts[rows] == count ? -1 : rows;
+}
+
+bool rows_increase(const std::int64_t* starts, const std::int64_t* minor, std::int64_t rows,
+                   const CpuExecutor& executor) {
+  std::atomic<bool> increase{true};
+  executor.parallel_for(0, rows, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    bool own = true;
+    for (std::int64_t r = begin; r < end; ++r) {
+      for (std::int64_t e = starts[r] + 1; e < starts[r + 1]; ++e) {
+        own = own && minor[e - 1] < minor[e];
+      }
+    }
+    if (!own) {
+      increase = false;
+    }
+  });
+  return increase;
 }
 
 }  // namespace lacewing::structure

@@ -18,4 +18,8 @@ void rows_of_entries(const std::int64_t* starts, std::int64_t rows, std::int64_t
 /// The first r where starts is not 0, ..., count without decreasing; -1 where there is none.
 std::int64_t first_bad_start(const std::int64_t* starts, std::int64_t rows, std::int64_t count);
 
+/// Whether the minor index increases strictly within every row.
+bool rows_increase(const std::int64_t* starts, const std::int64_t* minor, std::int64_t rows,
+                   const CpuExecutor& executor);
+
 }  // namespace lacewing::structure

@@ -86,6 +86,7 @@ PatternPtr Pattern::permuted(const Dims& order) const {
                               : Layout{std::move(major), std::move(minor), false};
     made->starts_ = starts_;
     made->minor_ = minor_;
+    made->major_ = major_;
   }
   return pattern;
 }
@@ -103,7 +104,7 @@ const at::Tensor& Pattern::indices() const {
         indices.select(0, dims[k]).copy_(rows.select(0, static_cast<std::int64_t>(k)));
       }
     };
-    write(rows_of_entries(starts_.to(at::kLong), nse_), layout_->major());
+    write(major_.defined() ? major_ : rows_of_entries(starts_.to(at::kLong), nse_), layout_->major());
     write(minor_.to(at::kLong), layout_->minor());
     indices_ = indices;
   }
@@ -135,6 +136,13 @@ bool Pattern::shares(const at::Tensor& tensor) const {
 
 bool Pattern::known_distinct() const {
   const std::lock_guard lock(mutex_);
+  if (!distinct_ && !coalesced_ && !looked_ && layout_ && starts_.defined() && minor_.defined() && starts_.is_cpu()) {
+    looked_ = true;
+    const at::Tensor starts = starts_.to(at::kLong).contiguous();
+    const at::Tensor minor = minor_.to(at::kLong).contiguous();
+    distinct_ = structure::rows_increase(starts.const_data_ptr<std::int64_t>(), minor.const_data_ptr<std::int64_t>(),
+                                         starts.numel() - 1, torch_executor());
+  }
   return distinct_ || coalesced_;
 }
 

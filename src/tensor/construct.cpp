@@ -240,8 +240,8 @@ at::Tensor coalesce(const at::Tensor& t) {
 
 bool is_coalesced(const at::Tensor& t) {
   const Pattern& pattern = *checked("is_coalesced", t).pattern;
-  if (pattern.layout() == nullptr || pattern.known_coalesced()) {
-    return !pattern.coalescing().pattern;
+  if (pattern.layout() == nullptr || pattern.known_distinct()) {
+    return pattern.layout() != nullptr || !pattern.coalescing().pattern;
   }
   const tensor::Grouping& grouping = pattern.grouping(pattern.layout()->order());
   return grouping.distinct() && !grouping.order.defined();

@@ -162,6 +162,10 @@ namespace tensor {
 Components without_duplicates(const Components& c) { return c.pattern->known_distinct() ? c : coalesced(c); }
 
 Components arranged(const Components& c, const Layout& layout) {
+  at::Tensor from;
+  if (const PatternPtr pattern = c.pattern->recompressed(layout, from)) {
+    return {pattern, from.defined() ? take_rows(c.values, from) : c.values, c.fill};
+  }
   const Dims order = layout.order();
   const Grouping& grouping = c.pattern->grouping(order);
   if (grouping.distinct() && !grouping.order.defined()) {

@@ -1,5 +1,6 @@
 #include "tensor/pattern.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <ATen/ATen.h>
@@ -269,7 +270,45 @@ const SparseProductInfo& Pattern::matrix_info(const Dims& row_dims, const Dims& 
   return *found;
 }
 
+PatternPtr Pattern::recompressed(const Layout& layout, at::Tensor& order) const {
+  const std::lock_guard lock(mutex_);
+  const bool by_layout = layout_ && known_distinct();
+  if (!by_layout && !coalesced_) {
+    return nullptr;
+  }
+  // Entries of one major index stay in their order: it must be that of the minor dims.
+  Dims rest;
+  for (const std::int64_t d : by_layout ? layout_->order() : all_dims(dim())) {
+    if (std::find(layout.major().begin(), layout.major().end(), d) == layout.major().end()) {
+      rest.push_back(d);
+    }
+  }
+  if (rest != layout.minor()) {
+    return nullptr;
+  }
+  const std::int64_t rows = product_of(sizes_at(sizes_, layout.major()));
+  const Sorted sorted = sorted_keys(reduced(layout.major()), rows);
+  order = sorted.order;
+  const at::Tensor minor = reduced(layout.minor());
+  auto* const made = new Pattern(nse_, device_, sizes_, layout.order() == all_dims(dim()));
+  const PatternPtr pattern(made);
+  made->layout_ = layout;
+  made->distinct_ = true;
+  if (!order.defined()) {
+    made->indices_ = indices_;
+  }
+  made->major_ = sorted.keys;
+  made->minor_ = order.defined() ? minor.index_select(0, order) : minor;
+  return pattern;
+}
+
 at::Tensor Pattern::reduced(const Dims& dims) const {
+  if (layout_ && major_.defined() && dims == layout_->major()) {
+    return major_;
+  }
+  if (layout_ && minor_.defined() && dims == layout_->minor()) {
+    return minor_.to(at::kLong);
+  }
   if (dims.size() == 1) {
     return indices().select(0, dims[0]).contiguous();
   }
@@ -290,6 +329,7 @@ PatternPtr Pattern::to(at::Device device) const {
   moved->indices_ = to_device(minor_.defined() ? indices_ : indices());
   moved->starts_ = to_device(starts_);
   moved->minor_ = to_device(minor_);
+  moved->major_ = to_device(major_);
   return pattern;
 }
 

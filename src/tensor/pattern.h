@@ -84,8 +84,11 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
 
   /// Whether it is known without a sort that it is coalesced.
   bool known_coalesced() const;
-  /// Whether it is known that no two entries have the same index.
+  /// Whether it is known that no two entries have the same index; of a compressed pattern, whether its arrays show it.
   bool known_distinct() const;
+  /// The same entries compressed, where they are distinct and lie in an order that a sort by the major index alone
+  /// turns into the layout's; otherwise null. `order` gets where they come from, undefined where they stay.
+  PatternPtr recompressed(const Layout& layout, at::Tensor& order) const;
   /// (nse,) linear keys.
   const at::Tensor& keys() const;
   /// Grouped by the dims that are kept, in the order given; all dims in order: coalescing.
@@ -112,8 +115,10 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
   std::int64_t nse_;
   at::Device device_;
   std::optional<Layout> layout_;
-  bool distinct_ = false;
-  mutable at::Tensor indices_, starts_, minor_;  // one is given: indices_, keys_, or starts_ and minor_
+  mutable bool distinct_ = false;  // a compressed pattern with it is sorted
+  mutable bool looked_ = false;    // at given arrays, for distinct_
+  // Given: indices_; keys_; or minor_ and one of starts_ and major_, the reduced major index of each entry.
+  mutable at::Tensor indices_, starts_, minor_, major_;
   mutable bool coalesced_;
   mutable std::recursive_mutex mutex_;
   mutable at::Tensor keys_;

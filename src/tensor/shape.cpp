@@ -288,6 +288,9 @@ Dims wrapped(const Dims& dims, std::int64_t ndim) {
 
 bool flip(Call& call) {
   const Components& c = call.sparse();
+  if (c.dim() == 0) {
+    return Call::decline();
+  }
   const Dims dims = wrapped(call.arg("dims").toIntVector(), c.dim());
   Components out = reindexed(c, dims, [](const at::Tensor& i, std::int64_t size, std::size_t) { return size - 1 - i; });
   Dims block, rows;

@@ -200,10 +200,11 @@ bool logsumexp(Call& call) {
   if (!c.has_fill() || c.dim() == 0 || !at::isFloatingType(c.values.scalar_type())) {
     return Call::decline();
   }
-  const Exponents e(Reduction(c, call.arg("dim").toIntVector(), call.flag("keepdim")), /*finite=*/true);
-  if (e.r.extent == 0) {
+  Reduction reduction(c, call.arg("dim").toIntVector(), call.flag("keepdim"));
+  if (reduction.extent == 0) {
     return Call::decline();
   }
+  const Exponents e(std::move(reduction), /*finite=*/true);
   auto fill = fill_row(e.r.c).expand(one_row(e.r.c.values));
   fill = e.r.dense_dims.empty() ? fill : fill.logsumexp(e.r.dense_dims, /*keepdim=*/true);
   fill = fill + std::log(static_cast<double>(e.r.sparse_extent()));

@@ -260,7 +260,7 @@ def undefined_outcome(op: Any, sample: Sample, format: str, row: Row) -> str:
         row.note = f"{type(error).__name__}: {str(error)[:150]}"
         return "refused" if "[lacewing." in str(error) else "wrong"
     # Masked: a missing element takes no part in a softmax.
-    others = [-math.inf, -math.inf] if "softmax" in op.name or "softmin" in op.name else [1.5, 0.25]
+    others = [-math.inf] if "softmax" in op.name else [math.inf] if "softmin" in op.name else [1.5, 0.25]
     if sample.data.dtype == torch.int64:
         others = [3, 4]
     for other in others:

@@ -44,6 +44,17 @@ TEST(CompressedRows, PartsOfTheEntriesGiveTheSame) {
   EXPECT_EQ(back, rows);
 }
 
+TEST(CompressedRows, RowsIncreaseByThemselves) {
+  const auto increase = [](const Longs& starts, const Longs& minor) {
+    return rows_increase(starts.data(), minor.data(), static_cast<std::int64_t>(starts.size()) - 1, serial_executor());
+  };
+
+  EXPECT_TRUE(increase({0, 2, 2, 4}, {3, 5, 0, 9}));
+  EXPECT_TRUE(increase({0}, {}));
+  EXPECT_FALSE(increase({0, 2, 4}, {3, 5, 9, 0}));
+  EXPECT_FALSE(increase({0, 2, 4}, {3, 3, 0, 1}));
+}
+
 TEST(CompressedRows, TheFirstBadStartIsFound) {
   const auto bad = [](const Longs& starts, std::int64_t count) {
     return first_bad_start(starts.data(), static_cast<std::int64_t>(starts.size()) - 1, count);
