@@ -22,7 +22,7 @@ struct RowsView {
 /// every number of threads. Needs, for each thread, an element of the accumulate type and a bit for each column.
 class SparseMatmul {
  public:
-  /// Finds where the product has entries. `shared` and `columns` bound the columns of a and of b.
+  /// Finds where the product has entries. `shared` and `columns` (below 2^31) bound the columns of a and of b.
   SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t shared, std::int64_t columns,
                const CpuExecutor& executor);
 
@@ -41,6 +41,7 @@ class SparseMatmul {
   RowsView a_, b_;
   std::int64_t columns_;
   CpuExecutor executor_;
+  std::vector<std::int32_t> b_columns_;
   std::vector<std::int64_t> b_row_;   ///< (entries of a): the row of b that each meets, or -1
   std::vector<std::int64_t> cuts_;    ///< parts of the rows of a, of like work
   std::vector<std::int64_t> starts_;  ///< entries of the product before each part, and all of them

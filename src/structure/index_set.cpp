@@ -75,6 +75,9 @@ void linear_keys(const IndexMatrix& indices, std::span<const std::int64_t> sizes
 
 void unravel_keys(const std::int64_t* keys, std::int64_t count, std::span<const std::int64_t> sizes, std::int64_t* out,
                   const CpuExecutor& executor) {
+  if (sizes.empty()) {
+    return;
+  }
   std::vector<Divisor> divisors;
   for (const std::int64_t size : sizes) {
     divisors.emplace_back(std::max<std::int64_t>(size, 1));

@@ -254,6 +254,35 @@ bool cross(Call& call) {
   return call.give(a.roll(-1, dim) * b.roll(-2, dim) - a.roll(-2, dim) * b.roll(-1, dim));
 }
 
+/// Every pair of entries of two tensors with fill 0 and finite numbers (0 times an infinity is not 0).
+bool kron(Call& call) {
+  if (!call.is_sparse_at(0) || !call.is_sparse_at(1)) {
+    return Call::decline();
+  }
+  const Components a = coalesced(call.sparse(0));
+  const Components b = coalesced(call.sparse(1));
+  const auto fits = [](const Components& c) {
+    return c.dense_dim() == 0 && c.dim() > 0 && zero_fill(c) && c.values.detach().isfinite().all().item<bool>();
+  };
+  if (a.dim() != b.dim() || !fits(a) || !fits(b)) {
+    return Call::decline();
+  }
+  const std::int64_t left = a.pattern->nse();
+  const std::int64_t right = b.pattern->nse();
+  const auto indices = at::empty({a.dim(), left * right}, a.pattern->indices().options());
+  Dims sizes;
+  for (std::int64_t d = 0; d < a.dim(); ++d) {
+    const std::int64_t size = b.pattern->sizes()[at(d)];
+    at::Tensor row = indices.select(0, d).view({left, right});
+    at::add_out(row, (a.pattern->indices().select(0, d) * size).unsqueeze(1),
+                b.pattern->indices().select(0, d).unsqueeze(0));
+    sizes.push_back(a.pattern->sizes()[at(d)] * size);
+  }
+  const auto values = (a.values.unsqueeze(1) * b.values.unsqueeze(0)).reshape(-1);
+  return call.give({Pattern::make(indices, std::move(sizes)), values,
+                    Fill::of(at::zeros({}, values.options().requires_grad(false)))});
+}
+
 bool matrix_power(Call& call) {
   const at::Tensor t = call.tensor(0);
   std::int64_t n = call.integer("n");
@@ -293,6 +322,7 @@ constexpr RuleEntry kRules[] = {
     {"aten::channel_shuffle", channel_shuffle},
     {"aten::rot90", rot90},
     {"aten::linalg_cross", cross},
+    {"aten::kron", kron},
     {"aten::linalg_matrix_power", matrix_power},
     {"aten::matrix_power", matrix_power},
 };

@@ -110,6 +110,13 @@ bool bmm(Call& call) { return matrices(call, 0, 1, 1); }
 
 bool mv(Call& call) { return call.give(at::mm(call.tensor(0), call.tensor(1).unsqueeze(1)).squeeze(1)); }
 
+/// A vector times a matrix; torch's own composition of it drops a dim in place.
+bool matmul(Call& call) {
+  const at::Tensor a = call.tensor(0);
+  const at::Tensor b = call.tensor(1);
+  return a.dim() == 1 && b.dim() == 2 ? call.give(at::mm(a.unsqueeze(0), b).squeeze(0)) : Call::decline();
+}
+
 bool dot(Call& call) {
   const at::Tensor a = call.tensor(0);
   const at::Tensor b = call.tensor(1);
@@ -156,17 +163,9 @@ bool embedding(Call& call) {
 }
 
 constexpr RuleEntry kRules[] = {
-    {"aten::mm", mm},
-    {"aten::bmm", bmm},
-    {"aten::mv", mv},
-    {"aten::dot", dot},
-    {"aten::vdot", dot},
-    {"aten::addmm", addmm},
-    {"aten::addmv", addmv},
-    {"aten::baddbmm", baddbmm},
-    {"aten::addbmm", addbmm},
-    {"aten::addr", addr},
-    {"aten::embedding", embedding},
+    {"aten::mm", mm},           {"aten::bmm", bmm},       {"aten::mv", mv},       {"aten::matmul", matmul},
+    {"aten::dot", dot},         {"aten::vdot", dot},      {"aten::addmm", addmm}, {"aten::addmv", addmv},
+    {"aten::baddbmm", baddbmm}, {"aten::addbmm", addbmm}, {"aten::addr", addr},   {"aten::embedding", embedding},
 };
 
 }  // namespace

@@ -85,9 +85,8 @@ Components in_place_components(const Call& call, const at::Tensor& target, const
   refuse_unless(is_sparse(result), call,
                 " in place would turn a sparse tensor into a strided one, which cannot be done to the same tensor: use "
                 "the op that returns its result");
-  // squeeze_ and its like change the shape on purpose.
-  TORCH_CHECK(result.sizes() == target.sizes() || call.op.hasTag(at::Tag::inplace_view), "[lacewing.SparseTensor] ",
-              call.schema().name(), " in place gives shape ", shape_text(result.sizes()), ", but the tensor has shape ",
+  TORCH_CHECK(result.sizes() == target.sizes(), "[lacewing.SparseTensor] ", call.schema().name(),
+              " in place gives shape ", shape_text(result.sizes()), ", but the tensor has shape ",
               shape_text(target.sizes()));
   TORCH_CHECK(at::canCast(result.scalar_type(), target.scalar_type()), "[lacewing.SparseTensor] ", call.schema().name(),
               " in place gives ", result.scalar_type(), ", which cannot be cast to ", target.scalar_type());

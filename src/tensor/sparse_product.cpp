@@ -2,6 +2,8 @@
 // entries that meet, which knows its gradients.
 #include "tensor/sparse_product.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 
 #include <lacewing/dispatch/torch.h>
@@ -11,6 +13,9 @@
 
 namespace lacewing::tensor {
 namespace {
+
+/// Columns are numbered in 32 bits.
+constexpr std::int64_t kMostColumns = (std::int64_t{1} << 31) - 1;
 
 const std::int64_t* data(const at::Tensor& t) { return t.const_data_ptr<std::int64_t>(); }
 
@@ -55,7 +60,7 @@ Components row_by_row(const Operands& o) {
   const std::int64_t width = product_of(sizes_at(o.b.pattern->sizes(), o.b_columns));
   std::int64_t columns = width;
   at::Tensor column_keys;
-  if (columns > 4 * o.b.pattern->nse()) {
+  if (columns > std::min(4 * o.b.pattern->nse(), kMostColumns)) {
     // Few of the columns have an entry: those are numbered.
     const Grouping& used = o.b.pattern->grouping(o.b_columns);
     b_columns = used.group().to(at::kLong);
@@ -112,7 +117,8 @@ Components by_pairs(const Operands& o) {
 Components times_sparse(const Components& a, const at::Tensor& a_values, const Dims& a_rows, const Dims& a_shared,
                         const Components& b, const at::Tensor& b_values, const Dims& b_shared, const Dims& b_columns) {
   const Operands o{a, b, a_values, b_values, a_rows, a_shared, b_shared, b_columns};
-  return is_plain(a_values) && is_plain(b_values) ? row_by_row(o) : by_pairs(o);
+  const bool rows = is_plain(a_values) && is_plain(b_values) && b.pattern->nse() <= kMostColumns;
+  return rows ? row_by_row(o) : by_pairs(o);
 }
 
 }  // namespace lacewing::tensor

@@ -65,6 +65,34 @@ def test_it_gives_what_the_strided_tensor_gives(name: str, device: str) -> None:
     assert torch.allclose(dense(found), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("coalesce", [False, True])
+@pytest.mark.parametrize(
+    "index",
+    [
+        (slice(3, 30), slice(None), slice(1, 25, 3)),
+        (slice(-5, None), slice(2, -2)),
+        (slice(10, 5), slice(0, 3)),
+        (slice(None), slice(None), slice(7, 100)),
+        (slice(1, None, 7), slice(0, 40, 2), slice(0, 30, 29)),
+    ],
+)
+def test_slices_of_several_dims(index: tuple[slice, ...], coalesce: bool, device: str) -> None:
+    s = random((40, 40, 30), 20_000, 0, device=device)
+    s = s.coalesce() if coalesce else s
+
+    found = s[index]
+
+    assert isinstance(found, lacewing.SparseTensor)
+    assert torch.equal(found.to_dense(), s.to_dense()[index])
+
+
+def test_slices_are_copies_that_cannot_be_written_to(device: str) -> None:
+    s = random((40, 40, 30), 100, 0, device=device)
+
+    with pytest.raises(RuntimeError, match="in place on a view of a sparse tensor"):
+        s[1:3, 2:5].zero_()
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex128])
 def test_sparse_times_sparse_of_every_dtype(dtype: torch.dtype, device: str) -> None:
     a = random((70, 90), 300, 0, dtype, device)

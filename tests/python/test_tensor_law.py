@@ -28,7 +28,12 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 ENTRIES = [op for op in op_db if op.name not in RANDOM]
 # With fill 0 and all dims sparse, at least so many entries keep the format or have a strided result by nature.
 NATIVE = 400
-SECOND = 300  # entries whose second gradients were compared
+SECOND = 470  # entries whose second gradients were compared
+# torch's own last bit depends on where an element lies: a vector kernel takes blocks, a scalar one what is left.
+BY_PLACE = {
+    "__rpow__", "atan2", "atanh", "cosh", "float_power", "hypot", "igamma", "logaddexp", "nn_functional_mish", "pow",
+    "sinh",
+}  # fmt: skip
 REFUSED = {"nn.functional.embedding", "nn.functional.embedding_bag"}  # max_norm writes to the weight
 
 
@@ -106,7 +111,9 @@ def test_second_gradients_are_those_of_the_strided_tensor(device: str) -> None:
 def test_pointwise_ops_are_native_and_give_the_same_bits(device: str) -> None:
     entries = [op for op in ENTRIES if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo))]
 
-    rows = {op.formatted_name: check_entry(op, device, limit=4, exact=True) for op in entries}
+    rows = {
+        op.formatted_name: check_entry(op, device, limit=4, exact=op.formatted_name not in BY_PLACE) for op in entries
+    }
 
     assert {name: row.note for name, row in rows.items() if row.outcome not in ("native", "skipped")} == {}
     assert len(rows) > 150

@@ -58,7 +58,12 @@ struct Runner {
         const std::int64_t count = std::min(group, args.batch - n);
         const std::int64_t row_end = row_boundary(terms, task % shares + 1, shares);
         rows.start(n);
-        for (std::int64_t row = row_boundary(terms, task % shares, shares); row < row_end; ++row) {
+        const std::int64_t row_begin = row_boundary(terms, task % shares, shares);
+        if (rows.one_channel()) {
+          rows.dots(n, row_begin, row_end, row_target(n, row_begin));
+          continue;
+        }
+        for (std::int64_t row = row_begin; row < row_end; ++row) {
           if (batches) {
             rows.run_batch(n, static_cast<int>(count), row, row_target(n, row), args.z.stride_n);
           } else {

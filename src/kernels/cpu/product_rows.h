@@ -102,6 +102,20 @@ class ProductRows {
     }
   }
 
+  /// Whether dots() takes the call: one channel, read in place.
+  bool one_channel() const { return std::is_same_v<T, Acc> && args_.pattern == Pattern::vecsca && one_channel_; }
+
+  /// The rows [first, last) of one n; z is where the first goes.
+  void dots(std::int64_t n, std::int64_t first, std::int64_t last, T* z) {
+    if constexpr (std::is_same_v<T, Acc>) {
+      with_dot(n, n + 1, [&](auto&& dot) LACEWING_INLINE_LAMBDA {
+        for (std::int64_t row = first; row < last; ++row) {
+          z[(row - first) * args_.z.stride_m] = dot(row);
+        }
+      });
+    }
+  }
+
   /// `row` for each n in [n, n + count) by itself, count <= kBatchRows; targets lie z_stride apart.
   void run_batch(std::int64_t n, int count, std::int64_t row, T* z, std::int64_t z_stride) {
     if (count == kBatchRows) {
@@ -143,7 +157,7 @@ class ProductRows {
   void vecsca(std::int64_t n_begin, std::int64_t n_end, std::int64_t row, Target<T> target) {
     if constexpr (std::is_same_v<T, Acc>) {
       if (one_channel_) {
-        return target.put_one(0, dot(n_begin, n_end, row));
+        return with_dot(n_begin, n_end, [&](auto&& dot) LACEWING_INLINE_LAMBDA { target.put_one(0, dot(row)); });
       }
     }
     for_blocks<Acc>(args_.extent_a, [&](std::int64_t a, auto vectors, auto whole, int count) LACEWING_INLINE_LAMBDA {
@@ -164,37 +178,45 @@ class ProductRows {
   }
 
   /// One channel: four sums in turn, so that a term does not wait for the one before it.
-  Acc dot(std::int64_t n_begin, std::int64_t n_end, std::int64_t row) const {
-    const auto by_index = [&](auto indexed, auto scaled) LACEWING_INLINE_LAMBDA {
-      Acc acc[4] = {};
-      const std::int64_t start = terms_.begin(row);
-      const std::int64_t stop = terms_.end(row);
-      for (std::int64_t n = n_begin; n < n_end; ++n) {
-        const auto at = [&](std::int64_t term) LACEWING_INLINE_LAMBDA {
-          const Acc value = *x_.address(n, indexed ? static_cast<std::int64_t>(terms_.index1[term]) : term);
-          if constexpr (scaled) {
-            return value * *y_.address(n, terms_.second(term));
-          } else {
-            return value;
-          }
-        };
-        std::int64_t term = start;
-        for (; term + 4 <= stop; term += 4) {
-          for (int k = 0; k < 4; ++k) {
-            acc[k] += at(term + k);
-          }
+  template <bool Indexed, bool Scaled>
+  LACEWING_INLINE Acc row_dot(std::int64_t n_begin, std::int64_t n_end, std::int64_t row) const {
+    Acc acc[4] = {};
+    const std::int64_t start = terms_.begin(row);
+    const std::int64_t stop = terms_.end(row);
+    for (std::int64_t n = n_begin; n < n_end; ++n) {
+      const auto at = [&](std::int64_t term) LACEWING_INLINE_LAMBDA {
+        const Acc value = *x_.address(n, Indexed ? static_cast<std::int64_t>(terms_.index1[term]) : term);
+        if constexpr (Scaled) {
+          return value * *y_.address(n, terms_.second(term));
+        } else {
+          return value;
         }
-        for (int k = 0; term < stop; ++term, ++k) {
-          acc[k] += at(term);
+      };
+      std::int64_t term = start;
+      for (; term + 4 <= stop; term += 4) {
+        for (int k = 0; k < 4; ++k) {
+          acc[k] += at(term + k);
         }
       }
-      return (acc[0] + acc[1]) + (acc[2] + acc[3]);
-    };
-    const bool scaled = args_.y.data != nullptr;
-    if (terms_.index1 != nullptr) {
-      return scaled ? by_index(std::true_type{}, std::true_type{}) : by_index(std::true_type{}, std::false_type{});
+      for (int k = 0; term < stop; ++term, ++k) {
+        acc[k] += at(term);
+      }
     }
-    return scaled ? by_index(std::false_type{}, std::true_type{}) : by_index(std::false_type{}, std::false_type{});
+    return (acc[0] + acc[1]) + (acc[2] + acc[3]);
+  }
+
+  /// Calls f with a functor from a row to its sum, of the form that fits the call.
+  template <typename F>
+  LACEWING_INLINE void with_dot(std::int64_t n_begin, std::int64_t n_end, F&& f) const {
+    const bool scaled = args_.y.data != nullptr;
+    const auto dot = [&](auto indexed, auto has_scale) LACEWING_INLINE_LAMBDA {
+      f([&](std::int64_t row) LACEWING_INLINE_LAMBDA { return row_dot<indexed, has_scale>(n_begin, n_end, row); });
+    };
+    if (terms_.index1 != nullptr) {
+      scaled ? dot(std::true_type{}, std::true_type{}) : dot(std::true_type{}, std::false_type{});
+    } else {
+      scaled ? dot(std::false_type{}, std::true_type{}) : dot(std::false_type{}, std::false_type{});
+    }
   }
 
   /// Asks for the cache lines of so many vectors.

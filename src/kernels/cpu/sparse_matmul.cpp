@@ -22,8 +22,10 @@ class ColumnSet {
     const auto word = static_cast<std::size_t>(column >> 6);
     const std::uint64_t bit = std::uint64_t{1} << (column & 63);
     const bool is_new = (words_[word] & bit) == 0;
+    if (words_[word] == 0) {
+      summary_[word >> 6] |= std::uint64_t{1} << (word & 63);
+    }
     words_[word] |= bit;
-    summary_[word >> 6] |= std::uint64_t{1} << (word & 63);
     return is_new;
   }
 
@@ -57,7 +59,17 @@ void SparseMatmul::for_parts(const F& f) const {
 
 SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t shared, std::int64_t columns,
                            const CpuExecutor& executor)
-    : a_(a), b_(b), columns_(columns), executor_(executor), b_row_(static_cast<std::size_t>(a.entries), -1) {
+    : a_(a),
+      b_(b),
+      columns_(columns),
+      executor_(executor),
+      b_columns_(static_cast<std::size_t>(b.entries)),
+      b_row_(static_cast<std::size_t>(a.entries), -1) {
+  executor.parallel_for(0, b.entries, 1 << 14, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t u = first; u < last; ++u) {
+      b_columns_[static_cast<std::size_t>(u)] = static_cast<std::int32_t>(b.columns[u]);
+    }
+  });
   // The row of b of each entry of a: by a table where one is no larger than the matrices, else by search.
   std::vector<std::int32_t> table;
   if (shared <= 8 * (a.entries + b.entries) && b.rows < (std::int64_t{1} << 31)) {
@@ -102,7 +114,7 @@ SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t sh
         for (std::int64_t t = a_.segments[r]; t < a_.segments[r + 1]; ++t) {
           const std::int64_t row = b_row_[static_cast<std::size_t>(t)];
           for (std::int64_t u = row < 0 ? 0 : b_.segments[row]; u < (row < 0 ? 0 : b_.segments[row + 1]); ++u) {
-            count += set.add(b_.columns[u]) ? 1 : 0;
+            count += set.add(b_columns_[static_cast<std::size_t>(u)]) ? 1 : 0;
           }
         }
         set.take([](std::int64_t) {});
@@ -132,8 +144,9 @@ void SparseMatmul::write_as(const T* a_values, const T* b_values, const std::int
           }
           const Acc left = widen(a_values[t]);
           for (std::int64_t u = b_.segments[row]; u < b_.segments[row + 1]; ++u) {
-            sums[static_cast<std::size_t>(b_.columns[u])] += left * widen(b_values[u]);
-            set.add(b_.columns[u]);
+            const std::int32_t column = b_columns_[static_cast<std::size_t>(u)];
+            sums[static_cast<std::size_t>(column)] += left * widen(b_values[u]);
+            set.add(column);
           }
         }
         const std::int64_t base = a_.keys[r] * key_stride;

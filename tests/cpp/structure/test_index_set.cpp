@@ -63,6 +63,15 @@ TEST(IndexSet, TheFirstEntryOutsideIsFoundWhateverTheDim) {
   EXPECT_EQ(first_outside({indices.data(), 1, 4, 1}, Keys{3, 3}, serial_executor()), 1);
 }
 
+TEST(IndexSet, AnIndexOfNoDimsIsNotWritten) {
+  const Keys keys{0, 0};
+  std::int64_t untouched = 7;
+
+  unravel_keys(keys.data(), 2, Keys{}, &untouched, serial_executor());
+
+  EXPECT_EQ(untouched, 7);
+}
+
 TEST(IndexSet, KeysTurnBackAtTheEdgeOfInt64) {
   const Keys sizes{3, (std::int64_t{1} << 31) - 1, (std::int64_t{1} << 30) + 7};
   const std::int64_t numel = sizes[0] * sizes[1] * sizes[2];
