@@ -24,6 +24,22 @@ structure::IndexMatrix matrix_of(const at::Tensor& indices) {
   return {data(indices), indices.size(1), indices.stride(0), indices.stride(1)};
 }
 
+/// The stable order that sorts keys below a limit; undefined where they are sorted.
+at::Tensor sorting(const at::Tensor& keys, std::int64_t limit) {
+  const auto order = at::empty_like(keys);
+  if (!keys.is_cpu()) {
+    order.copy_(std::get<1>(at::sort(keys, /*stable=*/true, /*dim=*/0, /*descending=*/false)));
+    return order.equal(at::arange(keys.numel(), keys.options())) ? at::Tensor() : order;
+  }
+  const std::int64_t dim = 0;
+  const structure::EntryGroups groups({data(keys), keys.numel(), 0, 1}, {&dim, 1}, {&limit, 1}, torch_executor());
+  if (groups.in_order()) {
+    return {};
+  }
+  groups.write(nullptr, nullptr, mutable_data(order), /*wide=*/true);
+  return order;
+}
+
 Merged merged_on_host(const at::Tensor& a, const at::Tensor& b, structure::KeyMerge::Kept kept) {
   const structure::KeyMerge merge({data(a), a.numel()}, {data(b), b.numel()}, kept, torch_executor());
   const auto column = [&] { return at::empty({merge.count()}, a.options()); };
@@ -287,8 +303,8 @@ PatternPtr Pattern::recompressed(const Layout& layout, at::Tensor& order) const 
     return nullptr;
   }
   const std::int64_t rows = product_of(sizes_at(sizes_, layout.major()));
-  const Sorted sorted = sorted_keys(reduced(layout.major()), rows);
-  order = sorted.order;
+  at::Tensor major = reduced(layout.major());
+  order = sorting(major, rows);
   const at::Tensor minor = reduced(layout.minor());
   auto* const made = new Pattern(nse_, device_, sizes_, layout.order() == all_dims(dim()));
   const PatternPtr pattern(made);
@@ -297,7 +313,7 @@ PatternPtr Pattern::recompressed(const Layout& layout, at::Tensor& order) const 
   if (!order.defined()) {
     made->indices_ = indices_;
   }
-  made->major_ = sorted.keys;
+  made->major_ = order.defined() ? major.index_select(0, order) : major;
   made->minor_ = order.defined() ? minor.index_select(0, order) : minor;
   return pattern;
 }
