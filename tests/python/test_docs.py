@@ -29,6 +29,13 @@ def test_cpp_snippet_is_the_compiled_example() -> None:
     assert snippet == example
 
 
+def test_cpp_lines_of_the_convolution_guide_stand_in_its_example() -> None:
+    (snippet,) = re.findall(r"```cpp\n(.*?)```", (ROOT / "docs" / "convolution.md").read_text(), re.DOTALL)
+
+    example = (ROOT / "examples" / "cpp" / "point_cloud.cpp").read_text()
+    assert all(line in example for line in snippet.splitlines())
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):

@@ -68,6 +68,17 @@ struct BlockSums {
   typename S::Vec values[Rows][Vectors];
 };
 
+/// Asks for so many columns of rows at pointers, ahead of their use.
+template <typename A>
+LACEWING_INLINE void prefetch_rows(const A* const* rows, std::int64_t count, std::int64_t columns) {
+  constexpr std::int64_t line = 64 / sizeof(A);
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t c = 0; c < columns; c += line) {
+      __builtin_prefetch(rows[i] + c);
+    }
+  }
+}
+
 /// c[i] += a[i] @ b for Rows rows at pointers: a[i] has `depth` entries, b is (depth, columns) with stride ldb.
 template <typename A, int Rows, int Vectors, bool Part>
 LACEWING_BLOCK void row_block(const A* const* a, A* const* c, const A* b, std::int64_t ldb, std::int64_t depth,

@@ -134,6 +134,11 @@ class TileConv {
                        [&](const Acc* const* source, Acc* const* sum, std::int64_t count) LACEWING_INLINE_LAMBDA {
                          for_row_blocks<decltype(vectors)::value>(count, [&](auto rows,
                                                                              std::int64_t at) LACEWING_INLINE_LAMBDA {
+                           // The next block's rows lie anywhere: they are on their way while this one is computed.
+                           const std::int64_t next = at + decltype(rows)::value;
+                           const auto ahead = std::min<std::int64_t>(decltype(rows)::value, count - next);
+                           prefetch_rows<Acc>(source + next, ahead, depth);
+                           prefetch_rows<Acc>(sum + next, ahead, columns);
                            row_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
                                source + at, sum + at, weight, stride, depth, part);
                          });
