@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 
 from . import BACKENDS, MUTANTS, Mutant
 from .command import BuildError, TestRun
@@ -72,6 +74,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
     parser.add_argument("--only", action="append", metavar="WORD", help="mutants whose name contains WORD; repeatable")
     parser.add_argument("--backend", action="append", choices=BACKENDS, help="these backends only; repeatable")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time, each with a copy of the sources")
     parser.add_argument("--build-dir", type=Path, default=ROOT / "build" / "dev", help="a build of the library")
     parser.add_argument("--results", type=Path, metavar="FILE", help="also write the results to FILE")
     parser.add_argument("--write-docs", action="store_true", help="write docs/mutants.md")
@@ -114,31 +117,43 @@ def unchanged_fails(runner: Runner, backends: set[str]) -> bool:
     return False
 
 
-def run_all(runner: Runner, pairs: list[tuple[Mutant, str]]) -> list[Result]:
-    """Every mutant in turn, with a line for each."""
+def run_all(runners: list[Runner], pairs: list[tuple[Mutant, str]]) -> list[Result]:
+    """Every mutant, each worker taking the next one, with a line for each; results in the order of the pairs."""
+    idle: Queue[Runner] = Queue()
+    for runner in runners:
+        idle.put(runner)
+
+    def run(pair: tuple[Mutant, str]) -> Result:
+        runner = idle.get()
+        try:
+            return runner.run(*pair)
+        finally:
+            idle.put(runner)
+
     results = []
-    for number, (mutant, backend) in enumerate(pairs, 1):
-        result = runner.run(mutant, backend)
-        results.append(result)
-        what = {CAUGHT: f"caught by {result.by}", SURVIVED: "SURVIVED", BROKEN: f"DOES NOT BUILD\n{result.by}"}
-        line = what.get(result.outcome, f"{result.outcome}: {result.by}")
-        print(f"[{number:3}/{len(pairs)}] {mutant.name}, {backend}: {line} ({result.seconds:.0f} s)", flush=True)
+    with ThreadPoolExecutor(len(runners)) as pool:
+        for number, result in enumerate(pool.map(run, pairs), 1):
+            results.append(result)
+            what = {CAUGHT: f"caught by {result.by}", SURVIVED: "SURVIVED", BROKEN: f"DOES NOT BUILD\n{result.by}"}
+            line = what.get(result.outcome, f"{result.outcome}: {result.by}")
+            name = f"{result.mutant}, {result.backend}"
+            print(f"[{number:3}/{len(pairs)}] {name}: {line} ({result.seconds:.0f} s)", flush=True)
     return results
 
 
 def run_session(options: argparse.Namespace, pairs: list[tuple[Mutant, str]]) -> Session | None:
     """The mutants' results; None, with a reason printed, where running them would mean nothing."""
     started = time.monotonic()
-    tree = Tree()
-    misfits = tree.misfits([mutant for mutant, _ in pairs])
+    trees = [Tree(worker) for worker in range(max(1, min(options.jobs, len(pairs))))]
+    misfits = trees[0].misfits([mutant for mutant, _ in pairs])
     if misfits:
         print("\n".join(misfits))
         return None
-    runner = Runner(tree, options.build_dir.resolve())
-    if unchanged_fails(runner, {backend for _, backend in pairs}):
+    runners = [Runner(tree, options.build_dir.resolve()) for tree in trees]
+    if unchanged_fails(runners[0], {backend for _, backend in pairs}):
         return None
-    session = Session(command=command_of(options), machine=machine_in_words(runner.gpu))
-    session.results = run_all(runner, pairs)
+    session = Session(command=command_of(options), machine=machine_in_words(runners[0].gpu))
+    session.results = run_all(runners, pairs)
     session.seconds = time.monotonic() - started
     return session
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from .command import BuildError, TestRun, build, describe_end, run_tests
-from .tree import ROOT, WORK, Tree
+from .tree import ROOT, Tree
 
 LIBRARY = "lib/liblacewing.so"
 
@@ -56,7 +56,7 @@ class LibraryBuild:
     def __init__(self, tree: Tree, build_dir: Path) -> None:
         self.tree = tree
         self.build_dir = build_dir
-        self.package = WORK / "python"
+        self.package = tree.work / "python"
 
     def has_cuda(self) -> bool:
         """Whether the build holds the CUDA kernels."""
@@ -69,7 +69,7 @@ class LibraryBuild:
 
     def test(self, backend: str, units: tuple[str, ...]) -> TestRun:
         """The tests with some sources, below src/, compiled from the tree as it is now."""
-        folder = WORK / "mutant"
+        folder = self.tree.work / "mutant"
         folder.mkdir(exist_ok=True)
         replaced = {}
         for number, unit in enumerate(units):
@@ -91,7 +91,7 @@ class LibraryBuild:
     @cached_property
     def _torch_header(self) -> Path:
         """A header with torch's, precompiled."""
-        header = WORK / "torch_headers.h"
+        header = self.tree.work / "torch_headers.h"
         header.write_text("".join(f"#include <{name}>\n" for name in TORCH_HEADERS))
         command, _ = self._compile_command("product/autograd.cpp")
         build([*command, "-x", "c++-header", str(header), "-o", f"{header}.gch"], self.build_dir)

@@ -106,9 +106,11 @@ class NativeBuild:
 
     @cached_property
     def base(self) -> Path:
-        """The folder of everything that is compiled without a mutant."""
+        """The folder of everything that is compiled without a mutant; the first worker fills it, by its check."""
         folder = WORK / "base"
         folder.mkdir(parents=True, exist_ok=True)
+        if not self.tree.first:
+            return folder
         for backend in self.backends:
             unit = UNITS[backend]
             self._compile(unit, folder / unit.object, "-O1")
@@ -126,7 +128,7 @@ class NativeBuild:
     def test(self, backend: str) -> TestRun:
         """The tests with one backend compiled from the tree as it is now."""
         unit = UNITS[backend]
-        folder = WORK / "mutant"
+        folder = self.tree.work / "mutant"
         folder.mkdir(exist_ok=True)
         # Compiling costs more than running: most mutants fail early.
         self._compile(unit, folder / unit.object, "-O0")
@@ -147,17 +149,17 @@ class NativeBuild:
     def _run_compiler(self, source: Path, to: Path, optimise: str, flags: tuple[str, ...]) -> None:
         includes = (f"-I{self.tree.root / 'src'}", f"-I{self.tree.root / 'include'}")
         common = ("-std=c++20", "-w", optimise, f"-DLACEWING_HAVE_X86_ISA={int(is_x86())}")
-        build([*self.compiler, *common, *includes, *flags, "-c", str(source), "-o", str(to)], WORK)
+        build([*self.compiler, *common, *includes, *flags, "-c", str(source), "-o", str(to)], self.tree.work)
 
     def _test(self, suite: str, replaced: dict[str, Path]) -> TestRun:
         units = [UNITS[backend] for backend in self.backends if suite_of(backend) == suite]
         units += COMPANIONS[suite]
         objects = [self.base / f"{suite}_{source.stem}.o" for source in self._tests(suite)]
         objects += [replaced.get(unit.object, self.base / unit.object) for unit in units]
-        program = WORK / f"test_{suite}"
+        program = self.tree.work / f"test_{suite}"
         libraries = ["-lgtest_main", "-lgtest", "-pthread"]
-        build([self.compiler[-1], *map(str, objects), *libraries, "-o", str(program)], WORK)
-        return run_tests([str(program), "--gtest_fail_fast"], WORK, {})
+        build([self.compiler[-1], *map(str, objects), *libraries, "-o", str(program)], self.tree.work)
+        return run_tests([str(program), "--gtest_fail_fast"], self.tree.work, {})
 
 
 def failed_test(run: TestRun) -> str:

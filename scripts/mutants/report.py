@@ -104,6 +104,7 @@ sources, and expects the tests to fail: what they cannot see, they do not test. 
     .venv/bin/python scripts/mutants.py --list              # the mutants
     .venv/bin/python scripts/mutants.py --only tail         # those whose name contains a word
     .venv/bin/python scripts/mutants.py --backend avx2      # those of one backend
+    .venv/bin/python scripts/mutants.py --jobs 8            # several at a time, where there are cores
     .venv/bin/python scripts/mutants.py --write-docs        # everything, and this page anew
     .venv/bin/python scripts/mutants.py --results a.json    # on each of several machines, and then
     .venv/bin/python scripts/mutants.py --docs-from a.json b.json

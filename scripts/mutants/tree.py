@@ -31,10 +31,12 @@ def exclusive() -> Iterator[None]:
 
 
 class Tree:
-    """src/, include/ and tests/cpp/ under build/mutants/tree."""
+    """src/, include/ and tests/cpp/ under a folder of build/mutants, which a worker has to itself."""
 
-    def __init__(self) -> None:
-        self.root = WORK / "tree"
+    def __init__(self, worker: int = 0) -> None:
+        self.first = worker == 0
+        self.work = WORK / f"worker{worker}"
+        self.root = self.work / "tree"
         shutil.rmtree(self.root, ignore_errors=True)
         for folder in ("src", "include", "tests/cpp"):
             shutil.copytree(ROOT / folder, self.root / folder)
