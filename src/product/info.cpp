@@ -48,7 +48,7 @@ template <typename Fields>
 Fields copied(Fields fields) {
   const OutsideTransforms outside;
   for (OptionalTensor* const index : indices_of(fields)) {
-    *index = *index ? OptionalTensor(unwrapped(**index).to(at::kLong, false, /*copy=*/true)) : std::nullopt;
+    *index = *index ? OptionalTensor((*index)->to(at::kLong, false, /*copy=*/true)) : std::nullopt;
   }
   return fields;
 }

@@ -43,11 +43,10 @@ struct Checker {
 
   std::string prefix() const { return "[lacewing." + std::string(op) + "] "; }
 
-  HostIndex index(const char* argument, const OptionalTensor& field) {
-    if (!field) {
+  HostIndex index(const char* argument, const OptionalTensor& given) {
+    if (!given) {
       return {};
     }
-    const OptionalTensor given = unwrapped(*field);
     TORCH_CHECK(given->layout() == at::kStrided && !given->is_nested() && !given->is_quantized(), prefix(), argument,
                 " must be a dense tensor");
     TORCH_CHECK(given->scalar_type() == at::kInt || given->scalar_type() == at::kLong, prefix(), argument,
