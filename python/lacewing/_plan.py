@@ -140,3 +140,5 @@ def check_tensor(op: str, argument: str, value: object) -> None:
     """An operand is a tensor."""
     if not isinstance(value, Tensor):
         raise TypeError(f"[lacewing.{op}] {argument} must be a tensor, not {type(value).__name__}")
+    if value.is_nested:
+        raise ValueError(f"[lacewing.{op}] {argument} must be a dense tensor, not a nested one")

@@ -21,6 +21,11 @@ def as_index(op: str, argument: str, values: Indices) -> Tensor | None:
     if values is None:
         return None
     if isinstance(values, Tensor):
+        if not torch.compiler.is_compiling() and torch._C._functorch.is_batchedtensor(values):
+            raise RuntimeError(
+                f"[lacewing.{op}] {argument} has no values here: an info is built from them, so build it outside of "
+                "what is traced, mapped or on meta"
+            )
         return unwrapped(values)
     try:
         with outside_transforms():
@@ -122,8 +127,9 @@ class _Info:
         new = object.__new__(type(self))
         new.scale = None if self.scale is None else f(self.scale)
         new.out_size = self.out_size
-        new._tensors = {name: None if t is None else f(t) for name, t in self._tensors.items()}
-        new._plan = Plan(f(self._plan.array), self._plan.meta)
+        with outside_transforms():
+            new._tensors = {name: None if t is None else f(t) for name, t in self._tensors.items()}
+            new._plan = Plan(f(self._plan.array), self._plan.meta)
         new._derived = self._derived if keep_derived else {}
         return new
 
@@ -142,6 +148,12 @@ class _Info:
     def __repr__(self) -> str:
         parts = [f"{name}={_describe(getattr(self, name))}" for name in self._fields]
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _copies(names: Sequence[str], tensors: Sequence[Tensor | None]) -> dict[str, Tensor | None]:
+    """The fields of an info, which are its own."""
+    with outside_transforms():
+        return {name: None if t is None else t.clone() for name, t in zip(names, tensors, strict=True)}
 
 
 def _describe(value: Any) -> str:
@@ -184,9 +196,7 @@ class SparseProductInfo(_Info):
         self.scale = as_scale(name, scale)
         self.out_size = as_size(name, "out_size", out_size)
         self._plan = _fields_plan(self.scale, given, out_size, False, name)
-        self._tensors = {
-            name: None if field is None else field.clone() for name, field in zip(self._fields[1:6], given, strict=True)
-        }
+        self._tensors = _copies(self._fields[1:6], given)
         self._derived = {}
 
     @property
@@ -382,7 +392,7 @@ class SparseScaleInfo(_Info):
         self.scale = as_scale(name, scale)
         self.out_size = as_size(name, "out_size", out_size)
         self._plan = _fields_plan(self.scale, [given[0], None, given[1], given[2], None], out_size, True, name)
-        self._tensors = {n: None if t is None else t.clone() for n, t in zip(names, given, strict=True)}
+        self._tensors = _copies(names, given)
         self._derived = {}
 
     @property
