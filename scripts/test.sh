@@ -70,7 +70,8 @@ run_pytest() {
 # Builds the wheel against the installed torch, unpacks it in a folder of its own, and imports it from there.
 check_wheel() {
     target=$(mktemp -d)
-    "$python" -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps --target "$target" \
+    # The compiler by the name that CMake finds it under: ccache tells names apart.
+    CC=${CC:-cc} CXX=${CXX:-c++} "$python" -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps --target "$target" \
         --config-settings build-dir=build/wheel --config-settings cmake.build-type=RelWithDebInfo \
         --config-settings cmake.define.CMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" \
         --config-settings cmake.define.CMAKE_CUDA_FLAGS_RELWITHDEBINFO="-O2 -lineinfo" . &&
