@@ -281,7 +281,7 @@ class SparseTensor(Tensor):
     def __getitem__(self, index: Any) -> Tensor:
         """A copy: only ``s[i, j] += x`` and assignment write to the tensor."""
         slices = _slices(index, tuple(self._inner.shape))
-        if slices is not None and self.format == "coo":
+        if slices is not None:
             return SparseTensor(_own(ops.tensor_slice, self._inner, *slices))
         result: Tensor = super().__getitem__(index)
         self._read = index, weakref.ref(result)

@@ -211,9 +211,10 @@ at::Tensor in_format_of(const Layout& layout, const at::Tensor& result) {
   return make_tensor(arranged(c, fitted(layout, c.sparse_dim())));
 }
 
-/// Ops whose business is the format of their result.
+/// Ops whose business is the format of their result: conversions, and this library's own but for its slice.
 bool names_a_format(const std::string& op) {
-  return op.starts_with("lacewing::") || op.starts_with("aten::to_sparse") || op.starts_with("aten::_to_sparse");
+  return (op.starts_with("lacewing::") && op != "lacewing::tensor_slice") || op.starts_with("aten::to_sparse") ||
+         op.starts_with("aten::_to_sparse");
 }
 
 bool to_sparse(Call& call) {
