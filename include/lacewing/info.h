@@ -48,6 +48,10 @@ class LACEWING_API SparseProductInfo {
   /// An info whose terms a plan holds, an entry of scale for each. For builders.
   SparseProductInfo(std::optional<at::Tensor> scale, InfoPlan plan);
 
+  /// Copies share what they hold; moving is copying, so that no info is ever empty.
+  SparseProductInfo(const SparseProductInfo&) = default;
+  SparseProductInfo& operator=(const SparseProductInfo&) = default;
+
   /// The fields, read from the plan where a sort has made it; indices are int32 where they fit, else int64.
   Fields fields() const;
   const std::optional<at::Tensor>& scale() const;
@@ -112,6 +116,8 @@ class LACEWING_API SparseScaleInfo {
 
   explicit SparseScaleInfo(const Fields& fields, const char* op = "SparseScaleInfo");
   SparseScaleInfo(std::optional<at::Tensor> scale, InfoPlan plan);
+  SparseScaleInfo(const SparseScaleInfo&) = default;
+  SparseScaleInfo& operator=(const SparseScaleInfo&) = default;
 
   Fields fields() const;
   const std::optional<at::Tensor>& scale() const;

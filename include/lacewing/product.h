@@ -103,6 +103,30 @@ inline at::Tensor indexed_mat_t_vec_scale_gather(const at::Tensor& input1, const
   return indexed_product("sparse_mat_t_vec", input1, input2, fields, out_accumulated);
 }
 
+/// A product, its raw form, and the channels of its operands as letters: x[a] y[ab] z[b] for vecmat.
+struct ProductFunctions {
+  const char* name;
+  at::Tensor (*apply)(const at::Tensor&, const at::Tensor&, const SparseProductInfo&, const OptionalInfo&,
+                      const OptionalInfo&, bool);
+  const char* raw_name;
+  at::Tensor (*raw)(const at::Tensor&, const at::Tensor&, const SparseProductInfo::Fields&, bool);
+  const char* x;
+  const char* y;
+  const char* z;
+};
+
+/// Every product, for code that goes through all of them.
+inline constexpr ProductFunctions kProductFunctions[] = {
+    {"sparse_mul", sparse_mul, "indexed_mul_scale_gather", indexed_mul_scale_gather, "a", "a", "a"},
+    {"sparse_outer", sparse_outer, "indexed_outer_scale_gather", indexed_outer_scale_gather, "a", "b", "ab"},
+    {"sparse_inner", sparse_inner, "indexed_inner_scale_gather", indexed_inner_scale_gather, "a", "a", ""},
+    {"sparse_vecmat", sparse_vecmat, "indexed_vecmat_scale_gather", indexed_vecmat_scale_gather, "a", "ab", "b"},
+    {"sparse_vecsca", sparse_vecsca, "indexed_vecsca_scale_gather", indexed_vecsca_scale_gather, "a", "", "a"},
+    {"sparse_scavec", sparse_scavec, "indexed_scavec_scale_gather", indexed_scavec_scale_gather, "", "a", "a"},
+    {"sparse_mat_t_vec", sparse_mat_t_vec, "indexed_mat_t_vec_scale_gather", indexed_mat_t_vec_scale_gather, "ab", "a",
+     "b"},
+};
+
 /// out[...,m,c] = sum for t in segment m of scale[t] * input[...,index[t],c]: (..., M_in, C) -> (..., out_size, C)
 LACEWING_API at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& info_fwd,
                                      const std::optional<SparseScaleInfo>& info_bwd = {});

@@ -131,6 +131,30 @@ class Plan(NamedTuple):
         return first, second, rows.repeat_interleave(segments.long().diff()), order
 
 
+def arguments(*plans: Plan | None) -> tuple[Tensor | tuple[int, ...] | None, ...]:
+    """What an op takes for these plans.
+
+    While torch compiles, their hashes become small numbers that are equal where the hashes are: a compiled graph then
+    serves every info with the same numbers of terms and rows, not one alone.
+    """
+    if not torch.compiler.is_compiling():
+        return tuple(part for plan in plans for part in (plan or (None, ())))
+    seen: list[int] = [0]
+    parts: list[Tensor | tuple[int, ...] | None] = []
+    for plan in plans:
+        if plan is None:
+            parts += [None, ()]
+            continue
+        numbers: list[int] = []
+        for value in plan.meta[6:]:
+            number = next((k for k, other in enumerate(seen) if value == other), len(seen))
+            if number == len(seen):
+                seen.append(value)
+            numbers.append(number)
+        parts += [plan.array, (*plan.meta[:6], *numbers)]
+    return tuple(parts)
+
+
 def needs_grad(*tensors: Tensor | None) -> bool:
     """Whether a gradient can flow to any of these."""
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)

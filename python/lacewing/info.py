@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -16,8 +18,8 @@ Indices = Tensor | Sequence[int] | None
 Values = Tensor | Sequence[float] | None
 
 
-def as_index(op: str, argument: str, values: Indices) -> Tensor | None:
-    """Indices given as a list become a tensor; only None is absent."""
+def as_index(op: str, argument: str, values: Indices, device: torch.device | None = None) -> Tensor | None:
+    """Indices given as a list become a tensor on a device; only None is absent."""
     if values is None:
         return None
     if isinstance(values, Tensor):
@@ -29,7 +31,7 @@ def as_index(op: str, argument: str, values: Indices) -> Tensor | None:
         return unwrapped(values)
     try:
         with outside_transforms():
-            tensor = torch.as_tensor(values)
+            tensor = torch.as_tensor(values, device=device)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise TypeError(f"[lacewing.{op}] {argument} must be a tensor or a list of integers: {error}") from error
     return tensor.long() if tensor.numel() == 0 else tensor
@@ -39,6 +41,8 @@ def as_size(op: str, argument: str, value: int | None) -> int | None:
     """A size that the ops can take: an int of 64 bits, or None."""
     if value is None:
         return None
+    if not isinstance(value, bool | int | torch.SymInt | Tensor) and hasattr(value, "__index__"):
+        value = operator.index(value)
     if isinstance(value, bool) or not isinstance(value, int | torch.SymInt):
         raise TypeError(f"[lacewing.{op}] {argument} must be an int, not {type(value).__name__}")
     if not -(2**63) <= value < 2**63:
@@ -46,19 +50,27 @@ def as_size(op: str, argument: str, value: int | None) -> int | None:
     return value
 
 
-def as_scale(op: str, values: Values) -> Tensor | None:
-    """A scale given as a list becomes a tensor of double precision; a tensor is kept, with its history."""
+def as_scale(op: str, values: Values, device: torch.device | None = None) -> Tensor | None:
+    """A scale given as a list becomes a tensor of double precision on a device; a tensor is kept, with its history."""
     if values is None or isinstance(values, Tensor):
         return values
     try:
         complex_valued = any(isinstance(value, complex) for value in values)
         dtype = torch.complex128 if complex_valued else torch.float64
         if any(isinstance(value, Tensor) for value in values):
-            return torch.stack([torch.as_tensor(value).to(dtype) for value in values])
-        with outside_transforms():
-            return torch.as_tensor(values, dtype=dtype)
+            return torch.stack([torch.as_tensor(value).to(device=device, dtype=dtype) for value in values])
+        training = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+        with outside_transforms(), training:
+            return torch.as_tensor(values, dtype=dtype, device=device)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise TypeError(f"[lacewing.{op}] scale must be a tensor or a list of numbers: {error}") from error
+
+
+def _as_fields(op: str, scale: Values, **indices: Indices) -> tuple[Tensor | None, list[Tensor | None]]:
+    """The fields as tensors; those given as lists lie where the first tensor among the fields does."""
+    tensors = [field for field in (*indices.values(), scale) if isinstance(field, Tensor)]
+    home = next((tensor.device for tensor in tensors if not tensor.is_meta), None)
+    return as_scale(op, scale, home), [as_index(op, name, values, home) for name, values in indices.items()]
 
 
 _KEPT = 32
@@ -71,7 +83,7 @@ class _Info:
     """
 
     _fields: tuple[str, ...]
-    out_size: int | None
+    _out_size: int | None
     scale: Tensor | None
     _tensors: dict[str, Tensor | None]
     _plan: Plan
@@ -81,7 +93,7 @@ class _Info:
     def _sorted(cls, scale: Tensor | None, plan: Plan) -> Any:
         """An info made by a sort: an entry of scale for each term."""
         info = object.__new__(cls)
-        info.scale, info.out_size = scale, plan.rows
+        info.scale, info._out_size = scale, plan.rows
         info._tensors, info._plan, info._derived = {}, plan, {}
         return info
 
@@ -107,6 +119,11 @@ class _Info:
         return self._plan.segments() if name == "seg_out" else self._plan.order()
 
     @property
+    def out_size(self) -> int | None:
+        """Rows of the output, or None where they follow the inputs."""
+        return self._out_size
+
+    @property
     def device(self) -> torch.device:
         """Where the info lies."""
         return self._plan.array.device
@@ -126,7 +143,7 @@ class _Info:
     def _map(self, f: Callable[[Tensor], Tensor], keep_derived: bool = False) -> Any:
         new = object.__new__(type(self))
         new.scale = None if self.scale is None else f(self.scale)
-        new.out_size = self.out_size
+        new._out_size = self._out_size
         with outside_transforms():
             new._tensors = {name: None if t is None else f(t) for name, t in self._tensors.items()}
             new._plan = Plan(f(self._plan.array), self._plan.meta)
@@ -142,7 +159,7 @@ class _Info:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.scale, self.out_size = state["scale"], state["out_size"]
+        self.scale, self._out_size = state["scale"], state["out_size"]
         self._tensors, self._plan, self._derived = state["tensors"], Plan(*state["plan"]), {}
 
     def __repr__(self) -> str:
@@ -159,7 +176,7 @@ def _copies(names: Sequence[str], tensors: Sequence[Tensor | None]) -> dict[str,
 def _describe(value: Any) -> str:
     if not isinstance(value, Tensor):
         return repr(value)
-    if value.numel() <= 8:
+    if value.numel() <= 8 and not value.is_meta:
         return str(value.tolist())
     return f"<{value.numel()} x {str(value.dtype).removeprefix('torch.')}>"
 
@@ -191,11 +208,10 @@ class SparseProductInfo(_Info):
         out_size: int | None = None,
     ) -> None:
         name = type(self).__name__
-        fields = (index1, index2, seg_out, gather_index, index_out)
-        given = [as_index(name, field, values) for field, values in zip(self._fields[1:6], fields, strict=True)]
-        self.scale = as_scale(name, scale)
-        self.out_size = as_size(name, "out_size", out_size)
-        self._plan = _fields_plan(self.scale, given, out_size, False, name)
+        fields = dict(zip(self._fields[1:6], (index1, index2, seg_out, gather_index, index_out), strict=True))
+        self.scale, given = _as_fields(name, scale, **fields)
+        self._out_size = as_size(name, "out_size", out_size)
+        self._plan = _fields_plan(self.scale, given, self._out_size, False, name)
         self._tensors = _copies(self._fields[1:6], given)
         self._derived = {}
 
@@ -278,13 +294,11 @@ def sparse_product_info(
 ) -> SparseProductInfo:
     """The info of the triples (index1[t], index2[t]) -> index[t], sorted by output; see sparse_product_infos."""
     op = "sparse_product_info"
-    scale = as_scale(op, scale)
+    scale, given = _as_fields(op, scale, index1=index1, index2=index2, index=index)
     plan = _build(
         ops.sorted_plans,
         op,
-        as_index(op, "index1", index1),
-        as_index(op, "index2", index2),
-        as_index(op, "index", index),
+        *given,
         -1 if scale is None else _length(scale, op),
         as_size(op, "out_size", out_size),
         None,
@@ -315,13 +329,11 @@ def sparse_product_infos(
     >>> fwd, bwd1, bwd2 = sparse_product_infos([0, 1], [1, 0], [0, 0], [1.0, -1.0], 1, 2, 2)
     """
     op = "sparse_product_infos"
-    scale = as_scale(op, scale)
+    scale, given = _as_fields(op, scale, index1=index1, index2=index2, index=index)
     plans = _build(
         ops.sorted_plans,
         op,
-        as_index(op, "index1", index1),
-        as_index(op, "index2", index2),
-        as_index(op, "index", index),
+        *given,
         -1 if scale is None else _length(scale, op),
         as_size(op, "out_size", out_size),
         as_size(op, "in1_size", in1_size),
@@ -386,13 +398,11 @@ class SparseScaleInfo(_Info):
         gather_index: Indices = None,
     ) -> None:
         name = type(self).__name__
-        names = ("index", "seg_out", "gather_index")
-        fields = (index, seg_out, gather_index)
-        given = [as_index(name, field, values) for field, values in zip(names, fields, strict=True)]
-        self.scale = as_scale(name, scale)
-        self.out_size = as_size(name, "out_size", out_size)
-        self._plan = _fields_plan(self.scale, [given[0], None, given[1], given[2], None], out_size, True, name)
-        self._tensors = _copies(names, given)
+        fields = {"index": index, "seg_out": seg_out, "gather_index": gather_index}
+        self.scale, given = _as_fields(name, scale, **fields)
+        self._out_size = as_size(name, "out_size", out_size)
+        self._plan = _fields_plan(self.scale, [given[0], None, given[1], given[2], None], self._out_size, True, name)
+        self._tensors = _copies(list(fields), given)
         self._derived = {}
 
     @property
@@ -436,13 +446,13 @@ def sparse_scale_infos(
     >>> fwd, bwd = sparse_scale_infos([0, 0], [1, 2], [0.5, 0.5], 1, 3)
     """
     op = "sparse_scale_infos"
-    scale = as_scale(op, scale)
+    scale, (columns, rows) = _as_fields(op, scale, index_in=index_in, index_out=index_out)
     plans = _build(
         ops.sorted_plans,
         op,
-        as_index(op, "index_in", index_in),
+        columns,
         None,
-        as_index(op, "index_out", index_out),
+        rows,
         -1 if scale is None else _length(scale, op),
         as_size(op, "out_size", out_size),
         as_size(op, "in_size", in_size),
@@ -466,7 +476,7 @@ def _register(cls: type[_Info]) -> None:
         info = object.__new__(cls)
         info.scale, array, *tensors = leaves
         info._tensors = dict(zip(names, tensors, strict=True))
-        info._plan, info.out_size, info._derived = Plan(array, tuple(meta)), out_size, {}
+        info._plan, info._out_size, info._derived = Plan(array, tuple(meta)), out_size, {}
         return info
 
     def flatten_with_keys(info: _Info) -> tuple[list[tuple[Any, Any]], Any]:

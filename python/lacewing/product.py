@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ._library import ops
-from ._plan import Plan, check_tensor, needs_grad
+from ._plan import Plan, arguments, check_tensor, needs_grad
 from .info import SparseProductInfo, SparseScaleInfo
 from .raw import raw_form
 
@@ -36,8 +36,6 @@ __all__ = [
     "sparse_vecsca",
     "workspace_bytes",
 ]
-
-_NO_PLAN: tuple[None, tuple[int, ...]] = (None, ())
 
 
 class Product(Protocol):
@@ -101,9 +99,7 @@ def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Produ
         if derives and info_fwd._plan.fits(in1, in2):
             derived1, derived2 = info_fwd._backward_plans(int(in1), int(in2))
             bwd1, bwd2 = bwd1 or derived1, bwd2 or derived2
-        result: Tensor = op(
-            input1, input2, scale, *info_fwd._plan, *(bwd1 or _NO_PLAN), *(bwd2 or _NO_PLAN), out_accumulated
-        )
+        result: Tensor = op(input1, input2, scale, *arguments(info_fwd._plan, bwd1, bwd2), out_accumulated)
         return result
 
     product.__name__ = product.__qualname__ = name

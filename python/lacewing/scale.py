@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ._library import ops
-from ._plan import check_tensor, needs_grad
+from ._plan import arguments, check_tensor, needs_grad
 from .info import SparseScaleInfo
 
 
@@ -33,7 +33,7 @@ def sparse_scale(input: Tensor, info_fwd: SparseScaleInfo, info_bwd: SparseScale
         derives = derives and isinstance(in_size, int) and (in_size,) in info_fwd._derived
     if derives and plan.fits(in_size):
         bwd = info_fwd._backward_plan(int(in_size))
-    result: Tensor = ops.sparse_scale(input, info_fwd.scale, *plan, *(bwd or (None, ())))
+    result: Tensor = ops.sparse_scale(input, info_fwd.scale, *arguments(plan, bwd))
     return result
 
 

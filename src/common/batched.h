@@ -5,8 +5,9 @@
 #include <initializer_list>
 #include <vector>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/ops/stack.h>
 
 namespace lacewing {
 

@@ -1,7 +1,14 @@
 // Cells: ready ones as compositions of torch's ops beside their fused kernel, and those of the user.
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 

@@ -4,7 +4,13 @@
 #include <optional>
 #include <utility>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/zeros.h>
 
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/etp/pattern.h>

@@ -1,7 +1,13 @@
 // pp-prop (ES-D-RTRL): a factor for the inputs and one for the outputs.
 #include <cmath>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "etp/checks.h"
 #include "etp/fused.h"

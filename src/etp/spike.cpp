@@ -2,9 +2,15 @@
 #include <string>
 #include <string_view>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/gt.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/rsub.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>

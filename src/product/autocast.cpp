@@ -1,7 +1,7 @@
 // Autocast: the products that contract or expand matrices run in the autocast dtype, as torch's matmul does; the others
 // (mul, vecsca, scavec, scale) follow the dtypes of their operands and need no rule. Sums are kept in float either way.
-#include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
 #include "product/calls.h"

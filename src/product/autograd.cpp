@@ -1,6 +1,8 @@
 // Derivatives of every order, as torch::autograd::Node subclasses. All of them are partial derivatives of one form,
 // linear in each of its four arguments:  F(x, y, g, s) = sum s[t] * <x o y, g>.
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/real.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>

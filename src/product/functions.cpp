@@ -1,5 +1,5 @@
 // The public C++ functions: infos to plans, then the registered ops.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 
 #include <lacewing/product.h>

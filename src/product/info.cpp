@@ -1,7 +1,10 @@
 #include <map>
 #include <mutex>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/info.h>
@@ -24,6 +27,14 @@ InfoPlan plan_of(const at::Tensor& array, const at::Tensor& meta) {
 }
 
 PlanMeta description(const InfoPlan& plan) { return PlanMeta::from(plan.meta); }
+
+/// A plan that a builder hands over.
+InfoPlan checked(InfoPlan plan, const char* op) {
+  TORCH_CHECK(plan.array.defined() && plan.meta.size() == PlanMeta::size &&
+                  (description(plan).is_dynamic() || plan.array.numel() == description(plan).length()),
+              "[lacewing.", op, "] the plan is empty or its integers do not describe its array");
+  return plan;
+}
 
 std::optional<std::int64_t> length_of(const OptionalTensor& scale, const char* op) {
   if (!scale) {
@@ -160,8 +171,8 @@ SparseProductInfo::SparseProductInfo(const Fields& fields, const char* op) {
 SparseProductInfo::SparseProductInfo(std::optional<at::Tensor> scale, InfoPlan plan) {
   auto state = std::make_shared<State>();
   state->fields.scale = std::move(scale);
-  state->fields.out_size = description(plan).rows;
-  state->plan = std::move(plan);
+  state->plan = checked(std::move(plan), "SparseProductInfo");
+  state->fields.out_size = description(state->plan).rows;
   state->sorted = true;
   state_ = std::move(state);
 }
@@ -288,8 +299,8 @@ SparseScaleInfo::SparseScaleInfo(const Fields& fields, const char* op) {
 SparseScaleInfo::SparseScaleInfo(std::optional<at::Tensor> scale, InfoPlan plan) {
   auto state = std::make_shared<State>();
   state->fields.scale = std::move(scale);
-  state->fields.out_size = description(plan).rows;
-  state->plan = std::move(plan);
+  state->plan = checked(std::move(plan), "SparseScaleInfo");
+  state->fields.out_size = description(state->plan).rows;
   state->sorted = true;
   state_ = std::move(state);
 }

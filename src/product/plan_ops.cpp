@@ -6,8 +6,10 @@
 #include <limits>
 #include <new>
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <torch/library.h>
 
 #include <lacewing/backend.h>
@@ -50,7 +52,7 @@ struct Checker {
     TORCH_CHECK(given->layout() == at::kStrided && !given->is_nested() && !given->is_quantized(), prefix(), argument,
                 " must be a dense tensor");
     TORCH_CHECK(given->scalar_type() == at::kInt || given->scalar_type() == at::kLong, prefix(), argument,
-                " must have dtype int32 or int64, not ", given->scalar_type());
+                " must have dtype int32 or int64, not ", dtype_text(given->scalar_type()));
     TORCH_CHECK(given->dim() == 1, prefix(), argument, " must have 1 dimension, not shape ",
                 shape_text(given->sym_sizes()));
     TORCH_CHECK(!device || *device == given->device(), prefix(), argument, " is on ", given->device(),

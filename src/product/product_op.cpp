@@ -1,7 +1,9 @@
 // The ops on CPU and CUDA: from tensors to the kernels' arguments; and their shapes on Meta.
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorUtils.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/promote_types.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -99,7 +101,7 @@ OptionalTensor host(const OptionalTensor& tensor) { return tensor ? OptionalTens
 at::Tensor cast(const at::Tensor& tensor, at::ScalarType type) { return tensor.defined() ? tensor.to(type) : tensor; }
 
 at::ScalarType common_type(const at::Tensor& x, const at::Tensor& y) {
-  return y.defined() ? at::result_type(x, y) : x.scalar_type();
+  return y.defined() ? result_dtype(x, y) : x.scalar_type();
 }
 
 /// The shape of sparse scale's input with its leading dims as one.

@@ -2,11 +2,12 @@
 // say so.
 #include <string>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
+#include <lacewing/dispatch/torch.h>
 #include <lacewing/product.h>
 
 #include "product/calls.h"
@@ -97,7 +98,7 @@ at::Tensor raw_meta(const at::Tensor& input1, const at::Tensor& input2, const Op
   const auto entries = fields.length({{"index1", index1}, {"index2", index2}, {"scale", scale}});
   return at::empty_symint(
       shape.output(traits(kind).z, fields.rows(out_size, seg_out, gather_index, entries, shape.rows_x)),
-      input1.options().dtype(at::result_type(input1, input2)));
+      input1.options().dtype(result_dtype(input1, input2)));
 }
 
 /// The terms of a segment sum for this input, with T settled.
@@ -154,9 +155,9 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
 void check_out(const at::Tensor& input, c10::SymIntArrayRef sizes, const at::Tensor& out) {
   TORCH_CHECK_VALUE(
       out.sym_sizes() == sizes && out.scalar_type() == input.scalar_type() && out.device() == input.device(),
-      "[lacewing.", kSegment, "] out must have shape ", shape_text(sizes), ", dtype ", input.scalar_type(),
-      " and be on ", input.device(), ", not ", shape_text(out.sym_sizes()), ", ", out.scalar_type(), " and ",
-      out.device());
+      "[lacewing.", kSegment, "] out must have shape ", shape_text(sizes), ", dtype ", dtype_text(input.scalar_type()),
+      " and be on ", input.device(), ", not ", shape_text(out.sym_sizes()), ", ", dtype_text(out.scalar_type()),
+      " and ", out.device());
 }
 
 void segment_out(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,

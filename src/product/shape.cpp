@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <sstream>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/TypeProperties.h>
+
+#include <lacewing/dispatch/torch.h>
 
 #include "kernels/terms.h"
 
@@ -24,7 +27,7 @@ void check_floating(const char* op, const char* argument, const at::Tensor& tens
   TORCH_CHECK(type == at::kHalf || type == at::kBFloat16 || type == at::kFloat || type == at::kDouble ||
                   type == at::kComplexFloat || type == at::kComplexDouble,
               "[lacewing.", op, "] ", argument,
-              " must have dtype float16, bfloat16, float32, float64, complex64 or complex128, not ", type);
+              " must have dtype float16, bfloat16, float32, float64, complex64 or complex128, not ", dtype_text(type));
 }
 
 void check_device(const char* op, const char* argument, const at::Tensor& tensor, const char* name_x,
@@ -61,7 +64,7 @@ std::string first_bad_index(const char* argument, const PlanMeta& meta, const at
     search(std::int32_t{});
   }
   if (best_entry < 0) {
-    text << "an entry of " << argument << " that no segment uses";
+    text << "an entry of " << argument << " that no segment uses, " << (second ? meta.need2 : meta.need1) - 1 << ",";
   } else {
     text << argument << "[" << best_entry << "] = " << best_value;
   }
@@ -71,7 +74,7 @@ std::string first_bad_index(const char* argument, const PlanMeta& meta, const at
 void check_rows(const char* op, const char* index, const char* argument, const at::Tensor& tensor,
                 const c10::SymInt& rows, std::int64_t dim, const PlanMeta& meta, const at::Tensor& plan, bool second) {
   const std::int64_t needed = second ? meta.need2 : meta.need1;
-  if (rows.guard_int(__FILE__, __LINE__) < needed) {
+  if (rows < needed) {
     TORCH_CHECK(false, "[lacewing.", op, "] ",
                 first_bad_index(index, meta, plan, second, rows.guard_int(__FILE__, __LINE__)), " is out of range for ",
                 argument, " of shape ", shape_text(tensor.sym_sizes()), ": dim ", dim, " has ", rows, " entries");
@@ -143,6 +146,11 @@ std::string shape_text(c10::SymIntArrayRef sizes) {
   }
   text << (sizes.size() == 1 ? ",)" : ")");
   return text.str();
+}
+
+at::ScalarType result_dtype(const at::Tensor& x, const at::Tensor& y) {
+  const auto state = at::native::update_result_type_state(x, {});
+  return at::native::result_type(at::native::update_result_type_state(y, state));
 }
 
 PlanMeta read_meta(const char* op, at::IntArrayRef meta) {

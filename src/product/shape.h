@@ -35,6 +35,9 @@ struct ProductShape {
 /// The description of a plan from the integers that an op was given; `op` is whom the error names.
 structure::PlanMeta read_meta(const char* op, at::IntArrayRef meta);
 
+/// torch.result_type without torch's dispatcher, which would resolve a conjugated operand: a copy for a dtype.
+at::ScalarType result_dtype(const at::Tensor& x, const at::Tensor& y);
+
 /// The kind with this number, as ops take it.
 Kind kind_of(const char* op, std::int64_t number);
 

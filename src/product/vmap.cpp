@@ -1,5 +1,5 @@
 // vmap: the batch joins N where every operand can carry it, and is walked through where it cannot.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
 #include "common/batched.h"

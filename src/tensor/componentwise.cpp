@@ -1,5 +1,9 @@
 // Ops that act on values and fill alike, and the random and factory ops that only look at a tensor's form.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 
 #include "tensor/call.h"
 

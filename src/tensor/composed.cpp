@@ -1,8 +1,20 @@
 // Ops that other ops make up, where torch's own composition is not one: each part comes back to the rules.
 #include <numeric>
 
-#include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_unique2.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isclose.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/log1p.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
 #include "tensor/call.h"
 

@@ -3,7 +3,12 @@
 
 #include <algorithm>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/tensor.h>
 
 #include <lacewing/dispatch/torch.h>
 

@@ -1,7 +1,12 @@
 #include "tensor/elements.h"
 
-#include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/broadcast_tensors.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 
 #include "tensor/align.h"
 

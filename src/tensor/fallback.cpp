@@ -3,8 +3,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include <ATen/ATen.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
 #include "tensor/call.h"

@@ -1,7 +1,7 @@
 // Formats: COO, GCRS and GCCS are different orders and index arrays of the same entries.
 #include <algorithm>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
 #include <lacewing/dispatch/torch.h>

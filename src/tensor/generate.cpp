@@ -1,7 +1,14 @@
 // Tensors from few numbers: random places, diagonals, strides.
 #include <algorithm>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randperm.h>
+#include <ATen/ops/stack.h>
 #include <torch/library.h>
 
 #include <lacewing/dispatch/torch.h>

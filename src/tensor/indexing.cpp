@@ -1,9 +1,23 @@
 // Selecting and writing elements by index.
 #include <algorithm>
 
-#include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorIndexing.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/remainder.h>
+#include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <lacewing/dispatch/torch.h>
 

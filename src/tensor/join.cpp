@@ -1,7 +1,8 @@
 // cat and stack.
 #include <algorithm>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
 
 #include "tensor/align.h"
 #include "tensor/call.h"

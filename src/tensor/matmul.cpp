@@ -1,8 +1,14 @@
 // Products: sparse times dense by the product engine, sparse times sparse over the pairs that meet.
 //
 // With fills a and b over K: A = A' + a, B = B' + b with fill 0, and A B = A' B' + a 1 (1^T B') + (A' 1) b 1^T + a b K.
-#include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mv.h>
+#include <ATen/ops/zeros.h>
 
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/product.h>

@@ -2,7 +2,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <lacewing/dispatch/torch.h>
 

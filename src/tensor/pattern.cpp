@@ -3,7 +3,24 @@
 #include <algorithm>
 #include <limits>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_unique2.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/unique_consecutive.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
 #include <lacewing/dispatch/torch.h>
 

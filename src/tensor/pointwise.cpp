@@ -3,8 +3,14 @@
 #include <string_view>
 #include <unordered_set>
 
-#include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/logical_or.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
 
 #include "tensor/align.h"
 #include "tensor/call.h"

@@ -1,7 +1,13 @@
 // Reductions along any dims: entries are grouped by the sparse dims that stay, and what a group lacks counts as fill.
 #include <algorithm>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
 #include "tensor/call.h"
 #include "tensor/reduction.h"

@@ -1,5 +1,11 @@
 // Padding by elements of the tensor, and enlarging by the nearest element: each dim is read at other places.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_pad_circular.h>
+#include <ATen/ops/_upsample_nearest_exact1d.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/reflection_pad1d.h>
+#include <ATen/ops/replication_pad1d.h>
+#include <ATen/ops/upsample_nearest1d.h>
 
 #include "tensor/call.h"
 

@@ -2,8 +2,17 @@
 #include <algorithm>
 #include <numeric>
 
-#include <ATen/ATen.h>
 #include <ATen/InferSize.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/remainder.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include "tensor/align.h"
 #include "tensor/call.h"

@@ -4,7 +4,15 @@
 
 #include <algorithm>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/product.h>

@@ -1,8 +1,13 @@
 // Ops that give a tensor with some elements replaced or added to: entries are made where there are none.
 #include <algorithm>
 
-#include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/broadcast_tensors.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include "tensor/densify.h"
 #include "tensor/elements.h"

@@ -47,6 +47,16 @@ def test_opcheck_of_weight_grad(algorithm: str, device: str) -> None:
     torch.library.opcheck(OPS.sparse_conv_weight_grad.default, (x, g, plan._array, plan._meta, 2))
 
 
+def test_opcheck_of_max_pool(device: str) -> None:
+    pytest.importorskip("expecttest", reason="torch's opcheck needs the package expecttest")
+    plan, x, _, _ = make(device)
+    values, rows = OPS.sparse_max_pool(x, plan._array, plan._meta)
+    g = random(*values.shape, device=device).requires_grad_()
+
+    torch.library.opcheck(OPS.sparse_max_pool.default, (x, plan._array, plan._meta))
+    torch.library.opcheck(OPS.sparse_max_pool_grad.default, (g, rows, plan._array, plan._meta))
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiles_as_one_graph(backend: str, device: str) -> None:
     plan, x, weight, bias = make(device)

@@ -117,6 +117,7 @@ def test_registered_ops_pass_opcheck() -> None:
     cell = (torch.randn(3, 5), torch.randn(3, 2, 5), None, flags, numbers)
 
     torch.library.opcheck(ops.etp_trace_, arguments)
+    torch.library.opcheck(ops.etp_spike, (torch.randn(3, 5, requires_grad=True),))
     torch.library.opcheck(ops.etp_cell_step, cell)
     torch.library.opcheck(ops.etp_cell_factor_, (*cell, torch.randn(3, 2, 5, dtype=f32), 0.5))
 

@@ -116,13 +116,13 @@ def test_descriptions_that_do_not_fit_the_plan_are_refused(operands: tuple[Tenso
         (lambda x: lacewing.ops.derived_meta([0] * 10, 7, 3, False), "view must be 1 or 2, not 7"),
         (
             lambda x: lacewing.ops.product_workspace(99, x, x, info_on("cpu")._plan.array, [0] * 10, False),
-            r"kind must lie in \[0, 7\], not 99",
+            r"kind must lie in \[0, \d+\], not 99",
         ),
         (
             lambda x: lacewing.ops.product_scale_grad(
                 -1, x.clone().requires_grad_(), x, x, *info_on("cpu")._plan, None, [], None, [], False
             ),
-            r"kind must lie in \[0, 7\], not -1",
+            r"kind must lie in \[0, \d+\], not -1",
         ),
     ],
 )

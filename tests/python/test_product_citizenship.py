@@ -17,7 +17,14 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.fx import GraphModule
 
 import lacewing
-from lacewing import SparseProductInfo, derive_backward, sparse_product_infos, sparse_scale, sparse_scale_infos
+from lacewing import (
+    SparseProductInfo,
+    derive_backward,
+    sparse_mul,
+    sparse_product_infos,
+    sparse_scale,
+    sparse_scale_infos,
+)
 from products_support import OPS, ROLES, Case, Op, assert_close, make_case, random_values, role_id
 
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=OPS.keys())
@@ -296,6 +303,40 @@ def test_compile_once_for_every_batch_size(op: Op, shared: bool, device: str) ->
         got, want = compiled(x, y), op.function(x, y, case.info)
         assert torch.equal(got, want)
         assert torch.equal(*(torch.autograd.grad(z.sum(), x)[0] for z in (got, want)))
+
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("needs_grad", [False, True], ids=["value", "gradient"])
+def test_one_graph_serves_the_infos_of_one_size(needs_grad: bool, device: str) -> None:
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(sparse_mul, fullgraph=True, backend=counter)
+    generator = torch.Generator().manual_seed(0)
+
+    for _ in range(12):  # more than torch compiles of one function
+        index = torch.randint(0, 4, (3, 50), generator=generator)
+        infos = [info.to(device) for info in sparse_product_infos(*index, None, 4, 4, 4)]
+        x = random_values([3, 4, 7], torch.float64, 1, device).requires_grad_(needs_grad)
+        got, want = compiled(x, x, *infos), sparse_mul(x, x, *infos)
+        assert torch.equal(got, want)
+        if needs_grad:
+            assert torch.equal(*(torch.autograd.grad(z.square().sum(), x)[0] for z in (got, want)))
+
+    assert counter.frame_count <= 2
+    with pytest.raises(Exception, match="does not hold the same terms as info_fwd"):
+        compiled(x.requires_grad_(), x, infos[0], infos[2], infos[1])
+
+
+def test_compile_once_for_every_number_of_rows(device: str) -> None:
+    info = SparseProductInfo(index1=[0, 1], index2=[1, 0]).to(device)
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(lambda x: sparse_mul(x, x, info), fullgraph=True, backend=counter, dynamic=True)
+
+    for rows in (5, 6, 9):
+        x = random_values([3, rows, 7], torch.float64, rows, device)
+        assert torch.equal(compiled(x), sparse_mul(x, x, info))
 
     assert counter.frame_count == 1
 

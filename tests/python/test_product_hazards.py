@@ -7,6 +7,7 @@ import pickle
 import sys
 import threading
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -257,4 +258,32 @@ def test_an_index_beyond_an_input_without_values() -> None:
     x = torch.empty(2, 2, 4, device="meta")
 
     with pytest.raises(RuntimeError, match="an entry of index1 is out of range for input1 of shape"):
+        lacewing.sparse_mul(x, x, info)
+
+
+def test_a_scale_given_as_a_list_in_inference_mode_trains_later(device: str) -> None:
+    with torch.inference_mode():
+        info = SparseProductInfo(scale=[1.0, 2.0], index1=[0, 1], index2=[0, 1]).to(device)
+    x = values(1, 2, 3, device=device).requires_grad_()
+
+    lacewing.sparse_mul(x, x.detach(), info).sum().backward()
+
+    assert_close(x.grad, (x.detach() * torch.tensor([1.0, 2.0], device=device)[:, None]).cpu(), 1e-12)
+
+
+def test_sizes_of_numpy_and_infos_that_stay_as_they_are() -> None:
+    info = SparseProductInfo(index1=[0], index2=[0], index_out=[1], out_size=numpy.int64(2))
+
+    assert info.out_size == 2
+    with pytest.raises(AttributeError):
+        info.out_size = 99
+    assert "meta" not in repr(info)
+    assert "<1 x " in repr(info.to("meta"))
+
+
+def test_an_entry_that_no_segment_uses_is_named_by_its_value(device: str) -> None:
+    info = SparseProductInfo(index1=[0, 99], index2=[0, 0], gather_index=[0]).to(device)
+    x = values(2, 2, 3, device=device)
+
+    with pytest.raises(RuntimeError, match="an entry of index1 that no segment uses, 99, is out of range for input1"):
         lacewing.sparse_mul(x, x, info)

@@ -11,6 +11,8 @@ from products_support import OPS, ROLES, Op, make_case, role_id
 
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=OPS.keys())
 
+real_and_complex = pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=["f32", "c64"])
+
 VIEWS = {
     "aten::transpose",
     "aten::as_strided",
@@ -23,7 +25,6 @@ VIEWS = {
     "aten::alias",
     "aten::empty",
     "aten::empty_strided",
-    "aten::result_type",
     "aten::promote_types",
     "aten::conj",
     "aten::_conj",
@@ -52,8 +53,9 @@ def infos_of(case, device: str):
 
 @each_op
 @pytest.mark.parametrize("roles", ROLES, ids=role_id)
-def test_forward_runs_one_kernel(op: Op, roles: tuple[bool, ...], device: str) -> None:
-    case = make_case(op, ("seg_out", "gather_index", "index_out"), roles, torch.float32, device)
+@real_and_complex
+def test_forward_runs_one_kernel(op: Op, roles: tuple[bool, ...], dtype: torch.dtype, device: str) -> None:
+    case = make_case(op, ("seg_out", "gather_index", "index_out"), roles, dtype, device)
     fwd, bwd1, bwd2 = infos_of(case, device)
     run = lambda: op.function(case.x, case.y, fwd, bwd1, bwd2, roles[2])
     run()
@@ -67,10 +69,11 @@ def test_forward_runs_one_kernel(op: Op, roles: tuple[bool, ...], device: str) -
 @each_op
 @pytest.mark.parametrize("roles", ROLES, ids=role_id)
 @pytest.mark.parametrize("with_scale", [False, True], ids=["fixed_scale", "trained_scale"])
+@real_and_complex
 def test_backward_runs_one_kernel_for_each_gradient(
-    op: Op, roles: tuple[bool, ...], with_scale: bool, device: str
+    op: Op, roles: tuple[bool, ...], with_scale: bool, dtype: torch.dtype, device: str
 ) -> None:
-    case = make_case(op, ("seg_out", "gather_index", "index_out"), roles, torch.float32, device)
+    case = make_case(op, ("seg_out", "gather_index", "index_out"), roles, dtype, device)
     fwd, bwd1, bwd2 = infos_of(case, device)
     inputs = [case.x.requires_grad_(), case.y.requires_grad_()]
     if with_scale:
@@ -115,7 +118,7 @@ def peak_beyond(run) -> int:
 
 
 @each_op
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64], ids=["f32", "f64", "c64"])
 def test_peak_memory_is_the_outputs(op: Op, dtype: torch.dtype, device: str) -> None:
     """Forward and backward allocate z, the two gradients, and at most a small workspace."""
     case = make_case(op, ("seg_out", "gather_index", "index_out"), (False,) * 3, dtype, device, 256, 32, 4, 1, 60, 9)

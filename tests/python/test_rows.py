@@ -363,3 +363,14 @@ def test_unknown_mode(device):
 def test_operands_on_two_devices():
     with raises("[lacewing.gather_rows] src is on cuda:0, but index is on cpu"):
         ops.gather_rows(torch.ones(3, 2, device="cuda"), torch.tensor([0]))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("needs_grad", [False, True])
+def test_opcheck(needs_grad, mode, device):
+    pytest.importorskip("expecttest", reason="torch's opcheck needs the package expecttest")
+    src = values((7, 3), torch.float64, device).requires_grad_(needs_grad)
+    index = indices(7, 9, torch.int64, device, distinct=True)
+
+    torch.library.opcheck(torch.ops.lacewing.gather_rows.default, (src, index % 7))
+    torch.library.opcheck(torch.ops.lacewing.scatter_add_rows.default, (src, index, 9, mode))

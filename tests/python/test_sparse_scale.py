@@ -214,7 +214,7 @@ def test_raw_form_refuses_out_of_another_shape(shape: tuple[int, ...], device: s
 def test_raw_form_refuses_out_of_another_dtype(device: str) -> None:
     x, scale, index, seg = raw_arguments(device)
 
-    with pytest.raises(ValueError, match=r"\[lacewing\.indexed_scale_segment\] out must have .*dtype Float"):
+    with pytest.raises(ValueError, match=r"\[lacewing\.indexed_scale_segment\] out must have .*dtype float"):
         indexed_scale_segment(x, scale, index, seg, out=torch.empty(2, 3, 3, dtype=torch.float64, device=device))
 
 

@@ -218,6 +218,10 @@ void scatter_add_sorted(Tag t, const Executor& executor, Src src, Dst dst, Idx i
   detail::check_rows("scatter_add_sorted", "src", src.rows, idx.count);
   detail::check_cols("scatter_add_sorted", src.cols, dst.cols);
   debug_check_indices("scatter_add_sorted", executor, idx, dst.rows, IndexRule::sorted);
+  if constexpr (!std::is_same_v<Order, identity_order>) {
+    detail::check_rows("scatter_add_sorted", "order", order.count, idx.count);
+    debug_check_indices("scatter_add_sorted", executor, order, src.rows, IndexRule::in_range);
+  }
   detail::for_each_row_block<Src::device>(t, executor, idx.count, src.cols,
                                           detail::AddRun<Src, Dst, Idx, Order>{src, dst, idx, order});
 }

@@ -90,6 +90,10 @@ inline void check_rank(const char* op, const char* argument, const at::Tensor& t
 template <Device Dev, ScalarType S>
 void check_operand(const char* op, const char* argument, const at::Tensor& tensor, std::int64_t rank) {
   check_rank(op, argument, tensor, rank);
+  TORCH_CHECK(tensor.layout() == at::kStrided && !tensor.is_mkldnn(), "[lacewing.", op, "] ", argument,
+              " must be a dense tensor, not one of layout ", tensor.layout());
+  TORCH_CHECK(!tensor.is_conj() && !tensor.is_neg(), "[lacewing.", op, "] ", argument,
+              " is a conjugated or negated view, whose memory holds other values: resolve_conj().resolve_neg() first");
   const ScalarType type = scalar_type(op, argument, tensor.scalar_type());
   TORCH_CHECK(type == S, "[lacewing.", op, "] ", argument, " must have dtype ", name(S), ", not ", name(type));
   constexpr Device memory = Dev == Device::reference ? Device::cpu : Dev;

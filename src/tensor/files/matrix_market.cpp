@@ -3,7 +3,14 @@
 #include <cctype>
 #include <sstream>
 
-#include <ATen/ATen.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/triu_indices.h>
 #include <torch/library.h>
 
 #include <lacewing/dispatch/torch.h>

@@ -1,6 +1,7 @@
 #include "tensor/files/tensor_text.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/view_as_real.h>
 
 #include "tensor/construct.h"
 

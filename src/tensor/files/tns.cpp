@@ -1,5 +1,6 @@
 // FROSTT files: a line of 1-based indices and a value for each entry.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include <lacewing/dispatch/torch.h>

@@ -120,6 +120,23 @@ TEST(ScatterAddSorted, TakesTheSourceRowsInAGivenOrder) {
   EXPECT_EQ(dst, (std::vector<float>{8, 5, 2}));
 }
 
+TEST(ScatterAddSorted, ChecksTheOrder) {
+  const std::vector<float> src{1, 2, 4, 8};
+  const std::vector<std::int32_t> sorted{0, 1, 1, 2};
+  const std::vector<std::int64_t> order{3, 0, 2, 4};
+  std::vector<float> dst(3);
+  const auto run = [&](std::int64_t length) {
+    scatter_add_sorted(tag<cpu, f32>{}, serial_executor(), matrix_const_view<cpu, f32>{src.data(), 4, 1},
+                       matrix_mutable_view<cpu, f32>{dst.data(), 3, 1}, vector_const_view<cpu, i32>{sorted.data(), 4},
+                       vector_const_view<cpu, i64>{order.data(), length});
+  };
+
+  EXPECT_THROW(run(3), std::invalid_argument);
+#if !defined(NDEBUG)
+  EXPECT_THROW(run(4), std::invalid_argument);
+#endif
+}
+
 TEST(ScatterAddSorted, RoundsNarrowSumsOnce) {
   const std::vector<BFloat16> src(1000, BFloat16::from_float(1));
   const std::vector<std::int32_t> index(1000, 0);

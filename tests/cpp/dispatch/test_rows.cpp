@@ -130,5 +130,18 @@ TEST(TorchViews, CheckRankDtypeAndDevice) {
             "[lacewing.demo] x is on meta: expected cpu or cuda");
 }
 
+TEST(TorchViews, RefuseWhatTheMemoryDoesNotHold) {
+  using dispatch::const_matrix;
+  const at::Tensor x = at::ones({2, 2}, at::kComplexFloat);
+  const std::string sentence =
+      "[lacewing.demo] x is a conjugated or negated view, whose memory holds other values: "
+      "resolve_conj().resolve_neg() first";
+
+  EXPECT_EQ(message_of([&] { const_matrix<Device::cpu, ScalarType::c64>("demo", "x", x.conj()); }), sentence);
+  EXPECT_EQ(message_of([&] { const_matrix<Device::cpu, ScalarType::f32>("demo", "x", at::imag(x.conj())); }), sentence);
+  EXPECT_EQ(message_of([] { const_matrix<Device::cpu, ScalarType::f32>("demo", "x", at::ones({2, 2}).to_sparse()); }),
+            "[lacewing.demo] x must be a dense tensor, not one of layout Sparse");
+}
+
 }  // namespace
 }  // namespace lacewing

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,31 +37,27 @@ inline at::Tensor numbers(std::initializer_list<double> values, at::IntArrayRef 
 
 using Fields = SparseProductInfo::Fields;
 using Tensors = std::vector<at::Tensor>;
-using Apply = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const SparseProductInfo&, const OptionalInfo&,
-                             const OptionalInfo&, bool);
-using Raw = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const Fields&, bool);
 
 struct Op {
   const char* name;
-  Apply apply;
+  decltype(ProductFunctions::apply) apply;
   const char* raw_name;
-  Raw raw;
+  decltype(ProductFunctions::raw) raw;
   std::string x, y, z;  ///< channel letters of the operands
 
   std::string einsum() const { return "nk" + x + ",nk" + y + "->nk" + z; }
 };
 
-inline const std::array<Op, 7>& ops() {
-  static const std::array<Op, 7> all{{
-      {"sparse_mul", sparse_mul, "indexed_mul_scale_gather", indexed_mul_scale_gather, "a", "a", "a"},
-      {"sparse_outer", sparse_outer, "indexed_outer_scale_gather", indexed_outer_scale_gather, "a", "b", "ab"},
-      {"sparse_inner", sparse_inner, "indexed_inner_scale_gather", indexed_inner_scale_gather, "a", "a", ""},
-      {"sparse_vecmat", sparse_vecmat, "indexed_vecmat_scale_gather", indexed_vecmat_scale_gather, "a", "ab", "b"},
-      {"sparse_vecsca", sparse_vecsca, "indexed_vecsca_scale_gather", indexed_vecsca_scale_gather, "a", "", "a"},
-      {"sparse_scavec", sparse_scavec, "indexed_scavec_scale_gather", indexed_scavec_scale_gather, "", "a", "a"},
-      {"sparse_mat_t_vec", sparse_mat_t_vec, "indexed_mat_t_vec_scale_gather", indexed_mat_t_vec_scale_gather, "ab",
-       "a", "b"},
-  }};
+inline constexpr int kOps = static_cast<int>(std::size(kProductFunctions));
+
+inline const std::vector<Op>& ops() {
+  static const std::vector<Op> all = [] {
+    std::vector<Op> made;
+    for (const ProductFunctions& p : kProductFunctions) {
+      made.push_back({p.name, p.apply, p.raw_name, p.raw, p.x, p.y, p.z});
+    }
+    return made;
+  }();
   return all;
 }
 

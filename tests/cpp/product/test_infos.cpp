@@ -368,13 +368,24 @@ TEST(InfoErrors, SizesBeyondTheMemory) {
             "[lacewing.sparse_product_info] there is not enough memory for an info of these sizes");
 }
 
+TEST(InfoErrors, NoInfoIsEmpty) {
+  SparseProductInfo info = sparse_product_info(index_of({0, 1}), index_of({1, 0}), index_of({0, 0}));
+  const SparseProductInfo other = std::move(info);
+  EXPECT_EQ(info.fields().out_size, other.fields().out_size);
+
+  EXPECT_EQ(message_of([] { SparseProductInfo(std::nullopt, InfoPlan{}); }),
+            "[lacewing.SparseProductInfo] the plan is empty or its integers do not describe its array");
+  EXPECT_EQ(message_of([] { SparseScaleInfo(std::nullopt, InfoPlan{at::zeros({3}, at::kInt), {2, 2, 2}}); }),
+            "[lacewing.SparseScaleInfo] the plan is empty or its integers do not describe its array");
+}
+
 TEST(InfoErrors, RankAndDtypeOfFields) {
   Fields f;
   f.index1 = at::zeros({2, 2}, at::kLong);
   EXPECT_EQ(error_of(f), "[lacewing.SparseProductInfo] index1 must have 1 dimension, not shape (2, 2)");
 
   f.index1 = at::zeros({2});
-  EXPECT_EQ(error_of(f), "[lacewing.SparseProductInfo] index1 must have dtype int32 or int64, not Float");
+  EXPECT_EQ(error_of(f), "[lacewing.SparseProductInfo] index1 must have dtype int32 or int64, not float32");
 
   f.index1 = std::nullopt;
   f.scale = at::ones({3, 2});
@@ -408,7 +419,7 @@ TEST(BuilderErrors, IndicesAndSizes) {
             "[lacewing.sparse_product_infos] index2 has 1 entries but another argument has 2");
   EXPECT_EQ(build(j, j, index_of({0, -1}), 2, 2, 2), "[lacewing.sparse_product_infos] index[1] = -1 is negative");
   EXPECT_EQ(build(j, j, at::ones({2}), 2, 2, 2),
-            "[lacewing.sparse_product_infos] index must have dtype int32 or int64, not Float");
+            "[lacewing.sparse_product_infos] index must have dtype int32 or int64, not float32");
   EXPECT_EQ(build(j, j, j, -3, 2, 2),
             "[lacewing.sparse_product_infos] out_size must lie in [0, 281474976710656], not -3");
   EXPECT_EQ(message_of([&] { sparse_product_infos({}, j, j, {}, 2, 1, 2); }),
@@ -449,7 +460,7 @@ class ProductErrors : public testing::TestWithParam<int> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, ProductErrors, testing::Range(0, 7), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(All, ProductErrors, testing::Range(0, kOps), [](const auto& info) {
   return std::string(ops()[static_cast<std::size_t>(info.param)].name);
 });
 
@@ -489,11 +500,11 @@ TEST_P(ProductErrors, BatchSizes) {
 TEST_P(ProductErrors, Dtype) {
   const std::string wanted = " must have dtype float16, bfloat16, float32, float64, complex64 or complex128, not ";
 
-  EXPECT_EQ(error(x().to(at::kLong), y()), prefix() + "input1" + wanted + "Long");
+  EXPECT_EQ(error(x().to(at::kLong), y()), prefix() + "input1" + wanted + "int64");
   EXPECT_EQ(error(x(), y().to(at::kBool)), prefix() + "input2" + wanted + "Bool");
   Fields f;
   f.scale = at::ones({3}, at::kInt);
-  EXPECT_EQ(error(x(), y(), SparseProductInfo(f)), prefix() + "scale" + wanted + "Int");
+  EXPECT_EQ(error(x(), y(), SparseProductInfo(f)), prefix() + "scale" + wanted + "int32");
   f.scale = at::ones({3}, at::kComplexDouble);
   EXPECT_EQ(error(x(), y(), SparseProductInfo(f)),
             prefix() + "scale is complex but both inputs are real: its imaginary part would be lost");

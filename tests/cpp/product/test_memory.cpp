@@ -144,6 +144,9 @@ TEST_F(Allocations, ForwardIsTheOutputAndTheWorkspaceToldBefore) {
 TEST_F(Allocations, BackwardIsTheGradientsAndTheirWorkspaces) {
   at::manual_seed(2);
   for (const Op& op : ops()) {
+    if (!kOfInput1.contains(op.name)) {
+      continue;
+    }
     for (int shared = 0; shared < 8; ++shared) {
       for (const at::ScalarType type : {at::kFloat, at::kHalf}) {
         const Workload s(op, shared, type);
@@ -173,6 +176,9 @@ TEST_F(Allocations, BackwardIsTheGradientsAndTheirWorkspaces) {
 TEST_F(Allocations, BackwardIntoLeavesKeepsTheGradientsThatWereMade) {
   at::manual_seed(3);
   for (const Op& op : ops()) {
+    if (!kOfInput1.contains(op.name)) {
+      continue;
+    }
     const Workload s(op, 0, at::kFloat);
     const auto z = op.apply(s.x, s.y, s.infos.fwd, s.infos.bwd1, s.infos.bwd2, false);
     const auto upstream = at::randn_like(z);

@@ -131,7 +131,7 @@ std::string name_of(const testing::TestParamInfo<std::tuple<int, int>>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Products, testing::Combine(testing::Range(0, 7), testing::Range(0, 8)), name_of);
+INSTANTIATE_TEST_SUITE_P(All, Products, testing::Combine(testing::Range(0, kOps), testing::Range(0, 8)), name_of);
 
 TEST_P(Products, ValuesOfEveryDtypeAndWidth) {
   at::manual_seed(1);
@@ -394,7 +394,7 @@ class EachProduct : public testing::TestWithParam<int> {
   const Op& op() const { return ops()[static_cast<std::size_t>(GetParam())]; }
 };
 
-INSTANTIATE_TEST_SUITE_P(All, EachProduct, testing::Range(0, 7), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(All, EachProduct, testing::Range(0, kOps), [](const auto& info) {
   return std::string(ops()[static_cast<std::size_t>(info.param)].name);
 });
 

@@ -202,7 +202,7 @@ TEST(ScaleErrors, InputsAndInfo) {
   EXPECT_EQ(
       error(at::ones({3, 5}, at::kLong), infos.fwd),
       "[lacewing.sparse_scale] input must have dtype float16, bfloat16, float32, float64, complex64 or complex128, "
-      "not Long");
+      "not int64");
   EXPECT_EQ(error(at::ones({3, 5}), infos.fwd.with_scale(at::ones({3}))),
             "[lacewing.sparse_scale] scale must have shape (2,), one entry for each term, not (3,)");
   EXPECT_EQ(error(at::ones({3, 5}), infos.fwd.with_scale(at::ones({2}, at::kComplexFloat))),
@@ -261,7 +261,7 @@ TEST(ScaleErrors, TheRawFormWritesOut) {
   at::Tensor other = at::empty({3, 2}, at::kDouble);
   EXPECT_EQ(
       message_of([&] { indexed_scale_segment_out(other, input, f); }),
-      "[lacewing.indexed_scale_segment] out must have shape (2, 2), dtype Double and be on cpu, not (3, 2), Double "
+      "[lacewing.indexed_scale_segment] out must have shape (2, 2), dtype float64 and be on cpu, not (3, 2), float64 "
       "and cpu");
 }
 
