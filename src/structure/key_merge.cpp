@@ -42,6 +42,36 @@ struct PartWalk {
   }
 };
 
+/// Counts the keys that both sets have.
+struct CountVisit {
+  std::int64_t common = 0;
+
+  void operator()(std::int64_t, std::int64_t i, std::int64_t j) { common += (i | j) >= 0 ? 1 : 0; }
+};
+
+/// Writes down where they are. Without a branch: what is no match is overwritten.
+template <typename Match>
+struct MatchVisit {
+  Match* matches;
+  std::int64_t common = 0;
+
+  void operator()(std::int64_t, std::int64_t i, std::int64_t j) {
+    matches[common] = {i, j};
+    common += (i | j) >= 0 ? 1 : 0;
+  }
+};
+
+/// The element of an entry, or the fill.
+template <typename Element>
+struct Source {
+  const Element* values;
+  const Element* fill;
+
+  explicit Source(const Elements& from)
+      : values(static_cast<const Element*>(from.values)), fill(static_cast<const Element*>(from.fill)) {}
+  Element operator[](std::int64_t i) const { return *(i >= 0 ? values + i : fill); }
+};
+
 /// An element of so many bytes.
 template <std::size_t Bytes>
 struct alignas(Bytes) Element {
@@ -50,9 +80,9 @@ struct alignas(Bytes) Element {
 
 }  // namespace
 
-/// Walks all parts, kAtOnce at a time: make(part) gives the visitor of a part.
-template <typename Make>
-void KeyMerge::walk_parts(const Make& make) const {
+/// Walks all parts, kAtOnce at a time: make(part) gives the visitor of a part, which done(part, visitor) gets back.
+template <typename Make, typename Done>
+void KeyMerge::walk_parts(const Make& make, const Done& done) const {
   using Visit = decltype(make(0));
   const auto part_walk = [&](std::int64_t part) {
     const auto p = static_cast<std::size_t>(part);
@@ -63,7 +93,9 @@ void KeyMerge::walk_parts(const Make& make) const {
       const std::int64_t begin = group * kAtOnce;
       if (begin + kAtOnce > parts()) {
         for (std::int64_t part = begin; part < parts(); ++part) {
-          part_walk(part).finish();
+          PartWalk<Visit> walk = part_walk(part);
+          walk.finish();
+          done(part, walk.visit);
         }
         continue;
       }
@@ -77,10 +109,30 @@ void KeyMerge::walk_parts(const Make& make) const {
         w2.step();
         w3.step();
       }
-      w0.finish();
-      w1.finish();
-      w2.finish();
-      w3.finish();
+      std::int64_t part = begin;
+      for (PartWalk<Visit>* const walk : {&w0, &w1, &w2, &w3}) {
+        walk->finish();
+        done(part++, walk->visit);
+      }
+    }
+  });
+}
+
+/// Calls the visitors that make(part) gives on every key that is kept, in order.
+template <typename Make>
+void KeyMerge::visit_kept(const Make& make) const {
+  if (kept_ == Kept::all) {
+    walk_parts(make, [](std::int64_t, const auto&) {});
+    return;
+  }
+  executor_.parallel_for(0, parts(), 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t part = first; part < last; ++part) {
+      const auto p = static_cast<std::size_t>(part);
+      auto visit = make(part);
+      for (std::int64_t k = 0; k < starts_[p + 1] - starts_[p]; ++k) {
+        const Match match = matches_[p][static_cast<std::size_t>(k)];
+        visit(a_.keys[match.in_a], match.in_a, match.in_b);
+      }
     }
   });
 }
@@ -103,10 +155,22 @@ KeyMerge::KeyMerge(KeySet a, KeySet b, Kept kept, const CpuExecutor& executor)
   }
   other_cuts.back() = other.count;
   starts_.assign(static_cast<std::size_t>(cut) + 1, 0);
-  walk_parts([&](std::int64_t part) {
-    std::int64_t* const common = &starts_[static_cast<std::size_t>(part) + 1];
-    return [common](std::int64_t, std::int64_t i, std::int64_t j) { *common += (i | j) >= 0 ? 1 : 0; };
-  });
+  const auto count = [&](std::int64_t part, const auto& visit) {
+    starts_[static_cast<std::size_t>(part) + 1] = visit.common;
+  };
+  if (kept_ == Kept::common) {
+    matches_.resize(static_cast<std::size_t>(cut));
+    walk_parts(
+        [&](std::int64_t part) {
+          const auto p = static_cast<std::size_t>(part);
+          const std::int64_t most = std::min(cuts_a_[p + 1] - cuts_a_[p], cuts_b_[p + 1] - cuts_b_[p]);
+          matches_[p] = std::make_unique_for_overwrite<Match[]>(static_cast<std::size_t>(most) + 1);
+          return MatchVisit<Match>{matches_[p].get()};
+        },
+        count);
+  } else {
+    walk_parts([](std::int64_t) { return CountVisit{}; }, count);
+  }
   for (std::size_t p = 1; p < starts_.size(); ++p) {
     if (kept_ == Kept::all) {
       starts_[p] = cuts_a_[p] - cuts_a_[p - 1] + cuts_b_[p] - cuts_b_[p - 1] - starts_[p];
@@ -116,50 +180,68 @@ KeyMerge::KeyMerge(KeySet a, KeySet b, Kept kept, const CpuExecutor& executor)
 }
 
 void KeyMerge::write(std::int64_t* keys, std::int64_t* in_a, std::int64_t* in_b) const {
-  const bool all = kept_ == Kept::all;
-  walk_parts([&, all](std::int64_t part) {
+  visit_kept([&](std::int64_t part) {
     return
         [=, next = starts_[static_cast<std::size_t>(part)]](std::int64_t key, std::int64_t i, std::int64_t j) mutable {
-          if (all || (i | j) >= 0) {
-            keys[next] = key;
-            in_a[next] = i;
-            in_b[next] = j;
-            ++next;
-          }
+          keys[next] = key;
+          in_a[next] = i;
+          in_b[next] = j;
+          ++next;
         };
   });
 }
 
 template <typename Element>
-void KeyMerge::write_elements(std::int64_t* keys, const Elements& a, const Elements& b) const {
-  const bool all = kept_ == Kept::all;
-  const auto* const a_values = static_cast<const Element*>(a.values);
-  const auto* const b_values = static_cast<const Element*>(b.values);
-  const auto* const a_fill = static_cast<const Element*>(a.fill);
-  const auto* const b_fill = static_cast<const Element*>(b.fill);
-  auto* const a_out = static_cast<Element*>(a.out);
-  auto* const b_out = static_cast<Element*>(b.out);
-  walk_parts([&, all](std::int64_t part) {
-    return
-        [=, next = starts_[static_cast<std::size_t>(part)]](std::int64_t key, std::int64_t i, std::int64_t j) mutable {
-          if (all || (i | j) >= 0) {
-            keys[next] = key;
-            a_out[next] = *(i >= 0 ? a_values + i : a_fill);
-            b_out[next] = *(j >= 0 ? b_values + j : b_fill);
-            ++next;
-          }
-        };
+void KeyMerge::write_elements(std::int64_t* keys, const Elements& a, const Elements& b, void* a_out,
+                              void* b_out) const {
+  visit_kept([&](std::int64_t part) {
+    return [=, x = Source<Element>(a), y = Source<Element>(b), to_a = static_cast<Element*>(a_out),
+            to_b = static_cast<Element*>(b_out),
+            next = starts_[static_cast<std::size_t>(part)]](std::int64_t key, std::int64_t i, std::int64_t j) mutable {
+      keys[next] = key;
+      to_a[next] = x[i];
+      to_b[next] = y[j];
+      ++next;
+    };
   });
 }
 
-void KeyMerge::write(std::int64_t* keys, const Elements& a, const Elements& b, std::int64_t element_bytes) const {
+void KeyMerge::write(std::int64_t* keys, const Elements& a, const Elements& b, std::int64_t element_bytes, void* a_out,
+                     void* b_out) const {
   switch (element_bytes) {
-    case 1: return write_elements<Element<1>>(keys, a, b);
-    case 2: return write_elements<Element<2>>(keys, a, b);
-    case 4: return write_elements<Element<4>>(keys, a, b);
-    case 8: return write_elements<Element<8>>(keys, a, b);
-    default: return write_elements<Element<16>>(keys, a, b);
+    case 1: return write_elements<Element<1>>(keys, a, b, a_out, b_out);
+    case 2: return write_elements<Element<2>>(keys, a, b, a_out, b_out);
+    case 4: return write_elements<Element<4>>(keys, a, b, a_out, b_out);
+    case 8: return write_elements<Element<8>>(keys, a, b, a_out, b_out);
+    default: return write_elements<Element<16>>(keys, a, b, a_out, b_out);
   }
+}
+
+template <typename Number, typename F>
+void KeyMerge::write_combined(std::int64_t* keys, const Elements& a, const Elements& b, void* out, const F& f) const {
+  visit_kept([&](std::int64_t part) {
+    return [=, x = Source<Number>(a), y = Source<Number>(b), to = static_cast<Number*>(out),
+            next = starts_[static_cast<std::size_t>(part)]](std::int64_t key, std::int64_t i, std::int64_t j) mutable {
+      keys[next] = key;
+      to[next] = f(x[i], y[j]);
+      ++next;
+    };
+  });
+}
+
+template <typename Number>
+void KeyMerge::write_numbers(std::int64_t* keys, const Elements& a, const Elements& b, Combine combine,
+                             void* out) const {
+  switch (combine) {
+    case Combine::add: return write_combined<Number>(keys, a, b, out, [](Number x, Number y) { return x + y; });
+    case Combine::subtract: return write_combined<Number>(keys, a, b, out, [](Number x, Number y) { return x - y; });
+    case Combine::multiply: return write_combined<Number>(keys, a, b, out, [](Number x, Number y) { return x * y; });
+  }
+}
+
+void KeyMerge::write(std::int64_t* keys, const Elements& a, const Elements& b, Combine combine, bool wide,
+                     void* out) const {
+  wide ? write_numbers<double>(keys, a, b, combine, out) : write_numbers<float>(keys, a, b, combine, out);
 }
 
 }  // namespace lacewing::structure

@@ -17,16 +17,12 @@ class ColumnSet {
   explicit ColumnSet(std::int64_t columns)
       : words_(static_cast<std::size_t>(columns / 64 + 1), 0), summary_(words_.size() / 64 + 1, 0) {}
 
-  /// Whether the column is new.
-  bool add(std::int64_t column) {
+  void add(std::int64_t column) {
     const auto word = static_cast<std::size_t>(column >> 6);
-    const std::uint64_t bit = std::uint64_t{1} << (column & 63);
-    const bool is_new = (words_[word] & bit) == 0;
     if (words_[word] == 0) {
       summary_[word >> 6] |= std::uint64_t{1} << (word & 63);
     }
-    words_[word] |= bit;
-    return is_new;
+    words_[word] |= std::uint64_t{1} << (column & 63);
   }
 
   /// Calls f(column) in order, and empties the set.
@@ -48,6 +44,26 @@ class ColumnSet {
   std::vector<std::uint64_t> words_, summary_;
 };
 
+/// A set of columns that only counts them: a bit for each.
+class ColumnCounter {
+ public:
+  explicit ColumnCounter(std::int64_t columns) : words_(static_cast<std::size_t>(columns / 64 + 1), 0) {}
+
+  /// 1 where the column is new, else 0.
+  std::int64_t add(std::int32_t column) {
+    std::uint64_t& word = words_[static_cast<std::size_t>(column >> 6)];
+    const std::uint64_t before = word >> (column & 63);
+    word |= std::uint64_t{1} << (column & 63);
+    return static_cast<std::int64_t>(~before & 1);
+  }
+  void remove_word_of(std::int32_t column) { words_[static_cast<std::size_t>(column >> 6)] = 0; }
+  void clear() { std::fill(words_.begin(), words_.end(), 0); }
+  std::int64_t words() const { return static_cast<std::int64_t>(words_.size()); }
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
+
 }  // namespace
 
 /// Calls f(part, begin, end) on the rows of each part.
@@ -55,6 +71,22 @@ template <typename F>
 void SparseMatmul::for_parts(const F& f) const {
   executor_.parallel_for(0, static_cast<std::int64_t>(cuts_.size()) - 1, 1,
                          [&](std::int64_t first, std::int64_t last) { f(first, last); });
+}
+
+/// Calls of_entry(t)(u) on the pairs (entry t of a, entry u of b) that meet in row r.
+template <typename F>
+void SparseMatmul::each_product(std::int64_t r, const F& of_entry) const {
+  for (std::int64_t t = a_.segments[r]; t < a_.segments[r + 1]; ++t) {
+    const std::int64_t row = b_row_[static_cast<std::size_t>(t)];
+    if (row < 0) {
+      continue;
+    }
+    const auto visit = of_entry(t);
+    const std::int64_t end = b_.segments[row + 1];
+    for (std::int64_t u = b_.segments[row]; u < end; ++u) {
+      visit(u);
+    }
+  }
 }
 
 SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t shared, std::int64_t columns,
@@ -107,17 +139,21 @@ SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t sh
   }
   starts_.assign(cuts_.size(), 0);
   for_parts([&](std::int64_t first, std::int64_t last) {
-    ColumnSet set(columns_);
+    ColumnCounter seen(columns_);
     for (std::int64_t part = first; part < last; ++part) {
       std::int64_t count = 0;
       for (std::int64_t r = cuts_[static_cast<std::size_t>(part)]; r < cuts_[static_cast<std::size_t>(part) + 1]; ++r) {
-        for (std::int64_t t = a_.segments[r]; t < a_.segments[r + 1]; ++t) {
-          const std::int64_t row = b_row_[static_cast<std::size_t>(t)];
-          for (std::int64_t u = row < 0 ? 0 : b_.segments[row]; u < (row < 0 ? 0 : b_.segments[row + 1]); ++u) {
-            count += set.add(b_columns_[static_cast<std::size_t>(u)]) ? 1 : 0;
-          }
+        const auto each = [&](const auto& visit) {
+          each_product(
+              r, [&](std::int64_t) { return [&](std::int64_t u) { visit(b_columns_[static_cast<std::size_t>(u)]); }; });
+        };
+        each([&](std::int32_t column) { count += seen.add(column); });
+        const std::int64_t products = work[static_cast<std::size_t>(r) + 1] - work[static_cast<std::size_t>(r)];
+        if (products < seen.words() / 8) {
+          each([&](std::int32_t column) { seen.remove_word_of(column); });
+        } else {
+          seen.clear();
         }
-        set.take([](std::int64_t) {});
       }
       starts_[static_cast<std::size_t>(part) + 1] = count;
     }
@@ -137,18 +173,13 @@ void SparseMatmul::write_as(const T* a_values, const T* b_values, const std::int
     for (std::int64_t part = first; part < last; ++part) {
       std::int64_t next = starts_[static_cast<std::size_t>(part)];
       for (std::int64_t r = cuts_[static_cast<std::size_t>(part)]; r < cuts_[static_cast<std::size_t>(part) + 1]; ++r) {
-        for (std::int64_t t = a_.segments[r]; t < a_.segments[r + 1]; ++t) {
-          const std::int64_t row = b_row_[static_cast<std::size_t>(t)];
-          if (row < 0) {
-            continue;
-          }
-          const Acc left = widen(a_values[t]);
-          for (std::int64_t u = b_.segments[row]; u < b_.segments[row + 1]; ++u) {
+        each_product(r, [&](std::int64_t t) {
+          return [&, left = widen(a_values[t])](std::int64_t u) {
             const std::int32_t column = b_columns_[static_cast<std::size_t>(u)];
             sums[static_cast<std::size_t>(column)] += left * widen(b_values[u]);
             set.add(column);
-          }
-        }
+          };
+        });
         const std::int64_t base = a_.keys[r] * key_stride;
         set.take([&](std::int64_t column) {
           Acc& sum = sums[static_cast<std::size_t>(column)];
