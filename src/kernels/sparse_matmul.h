@@ -32,6 +32,9 @@ class SparseMatmul {
              std::int64_t key_stride, std::int64_t* keys, void* values) const;
 
  private:
+  std::int64_t products_of(std::int64_t r) const {
+    return work_[static_cast<std::size_t>(r) + 1] - work_[static_cast<std::size_t>(r)];
+  }
   template <typename F>
   void for_parts(const F& f) const;
   template <typename F>
@@ -45,6 +48,7 @@ class SparseMatmul {
   CpuExecutor executor_;
   std::vector<std::int32_t> b_columns_;
   std::vector<std::int64_t> b_row_;   ///< (entries of a): the row of b that each meets, or -1
+  std::vector<std::int64_t> work_;    ///< products of the rows of a before each, and one for the row itself
   std::vector<std::int64_t> cuts_;    ///< parts of the rows of a, of like work
   std::vector<std::int64_t> starts_;  ///< entries of the product before each part, and all of them
 };
