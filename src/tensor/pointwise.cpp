@@ -1,5 +1,6 @@
 // Pointwise ops: on the values and on the fill, over the union of the index sets.
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <unordered_set>
 
@@ -148,7 +149,39 @@ bool needs_grad(const at::Tensor& t) { return t.requires_grad() && at::GradMode:
 
 bool all_true(const at::Tensor& condition) { return condition.all().item<bool>(); }
 
-/// What the fills make on the host, where it knows them all and values are elsewhere: nothing waits for a device.
+/// The op as something that a merge of two operands can do by itself, with the bits of torch's op.
+std::optional<structure::Combine> combination(const Call& call) {
+  const std::string& name = call.schema().name();
+  if (name == "aten::mul") {
+    return structure::Combine::multiply;
+  }
+  const bool adds = name == "aten::add" || name == "aten::sub";
+  if (!adds || !call.has("alpha") || !call.arg("alpha").toScalar().equal(1)) {
+    return std::nullopt;
+  }
+  return name == "aten::add" ? structure::Combine::add : structure::Combine::subtract;
+}
+
+/// Ops of one rounding, which have the same bits on every device.
+bool is_exact(const Call& call) {
+  const std::string& name = call.schema().name();
+  return combination(call) || name == "aten::neg" || name == "aten::abs" || name == "aten::sqrt";
+}
+
+/// A number of few bits, such as the 1 of cos(0): a function that passes through it does so on every device. Others
+/// (airy_ai(0)) may differ in the last bit between libraries.
+bool is_short(const at::Tensor& element) {
+  const auto few_bits = [](double part) {
+    int exponent = 0;
+    const double scaled = std::ldexp(std::frexp(part, &exponent), 12);
+    return !std::isfinite(part) || scaled == std::trunc(scaled);
+  };
+  const c10::complex<double> number = element.item().toComplexDouble();
+  return few_bits(number.real()) && few_bits(number.imag());
+}
+
+/// What the fills make on the host, where it knows them all, values are elsewhere, and the device would make the same:
+/// nothing waits for it.
 std::vector<c10::IValue> fills_on_host(const Call& call, const Operands& operands,
                                        const std::vector<Components>& same) {
   std::size_t tensors = 0;
@@ -164,7 +197,11 @@ std::vector<c10::IValue> fills_on_host(const Call& call, const Operands& operand
     const auto number = at::scalar_tensor(fill_number(c), at::dtype(c.values.scalar_type()));
     rows.push_back(number.view(Dims(static_cast<std::size_t>(c.values.dim()), 1)));
   }
-  return call_on(call, operands, rows, {});
+  auto made = call_on(call, operands, rows, {});
+  const bool known = is_exact(call) || std::all_of(made.begin(), made.end(), [](const c10::IValue& value) {
+                       return value.toTensor().numel() != 1 || is_short(value.toTensor());
+                     });
+  return known ? made : std::vector<c10::IValue>{};
 }
 
 /// Whether every element is finite. A finite sum says so in one pass; a sum may overflow, and then they are looked at.
@@ -174,19 +211,6 @@ bool all_finite(const at::Tensor& t) {
   }
   const at::Tensor numbers = t.detach();
   return numbers.sum().isfinite().item<bool>() || all_true(numbers.isfinite());
-}
-
-/// The op as something that a merge of two operands can do by itself, with the bits of torch's op.
-std::optional<structure::Combine> combination(const Call& call) {
-  const std::string& name = call.schema().name();
-  if (name == "aten::mul") {
-    return structure::Combine::multiply;
-  }
-  const bool adds = name == "aten::add" || name == "aten::sub";
-  if (!adds || !call.has("alpha") || !call.arg("alpha").toScalar().equal(1)) {
-    return std::nullopt;
-  }
-  return name == "aten::add" ? structure::Combine::add : structure::Combine::subtract;
 }
 
 /// On one index set: op(values), op(fills). `dense` are strided operands that vary along dense dims only, as rows.

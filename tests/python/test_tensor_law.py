@@ -26,9 +26,12 @@ def _one_thread() -> Iterator[None]:
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ENTRIES = [op for op in op_db if op.name not in RANDOM]
+DOUBLES = [op for op in ENTRIES if torch.float64 in op.supported_dtypes("cpu") and op.name != "to_sparse"]
 # With fill 0 and all dims sparse, at least so many entries keep the format or have a strided result by nature.
 NATIVE = 400
-SECOND = 470  # entries whose second gradients were compared
+# Of the entries that have (second) gradients by the database, so many were compared: a few have no tensor of doubles to
+# begin with. A share, because databases differ between versions of torch.
+COMPARED = 0.92
 # torch's own last bit depends on where an element lies: a vector kernel takes blocks, a scalar one what is left.
 BY_PLACE = {
     "__rpow__", "atan2", "atanh", "cosh", "float_power", "hypot", "igamma", "logaddexp", "nn_functional_mish", "pow",
@@ -98,7 +101,7 @@ def test_gradients_reach_the_values_and_the_fill_for_every_entry(device: str, sp
     counts = table(rows)
 
     assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
-    assert counts["native"] > 480
+    assert counts["native"] > COMPARED * sum(op.supports_autograd for op in DOUBLES)
 
 
 def test_second_gradients_are_those_of_the_strided_tensor(device: str) -> None:
@@ -107,7 +110,7 @@ def test_second_gradients_are_those_of_the_strided_tensor(device: str) -> None:
     counts = table(rows)
 
     assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
-    assert counts["native"] > SECOND
+    assert counts["native"] > COMPARED * sum(op.supports_gradgrad for op in DOUBLES)
 
 
 def test_pointwise_ops_are_native_and_give_the_same_bits(device: str) -> None:
