@@ -37,7 +37,7 @@ def as_index(op: str, argument: str, values: Indices, device: torch.device | Non
     return tensor.long() if tensor.numel() == 0 else tensor
 
 
-def as_size(op: str, argument: str, value: int | None) -> int | None:
+def as_size(op: str, argument: str, value: Any) -> int | None:
     """A size that the ops can take: an int of 64 bits, or None."""
     if value is None:
         return None
@@ -47,7 +47,8 @@ def as_size(op: str, argument: str, value: int | None) -> int | None:
         raise TypeError(f"[lacewing.{op}] {argument} must be an int, not {type(value).__name__}")
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"[lacewing.{op}] {argument} = {value} does not fit 64 bits")
-    return value
+    size: int = value
+    return size
 
 
 def as_scale(op: str, values: Values, device: torch.device | None = None) -> Tensor | None:

@@ -32,8 +32,13 @@ class SparseMatmul {
              std::int64_t key_stride, std::int64_t* keys, void* values) const;
 
  private:
+  std::int64_t products_of(std::int64_t r) const {
+    return work_[static_cast<std::size_t>(r) + 1] - work_[static_cast<std::size_t>(r)];
+  }
   template <typename F>
   void for_parts(const F& f) const;
+  template <typename F>
+  void each_product(std::int64_t r, const F& of_entry) const;
   template <typename T>
   void write_as(const T* a_values, const T* b_values, const std::int64_t* column_keys, std::int64_t key_stride,
                 std::int64_t* keys, T* values) const;
@@ -43,8 +48,23 @@ class SparseMatmul {
   CpuExecutor executor_;
   std::vector<std::int32_t> b_columns_;
   std::vector<std::int64_t> b_row_;   ///< (entries of a): the row of b that each meets, or -1
+  std::vector<std::int64_t> work_;    ///< products of the rows of a before each, and one for the row itself
   std::vector<std::int64_t> cuts_;    ///< parts of the rows of a, of like work
   std::vector<std::int64_t> starts_;  ///< entries of the product before each part, and all of them
+};
+
+/// The oracle of SparseMatmul: serial, a map of the columns of each row. The same sums in the same order.
+class SparseMatmulReference {
+ public:
+  SparseMatmulReference(const RowsView& a, const RowsView& b);
+
+  std::int64_t count() const { return count_; }
+  void write(ScalarType type, const void* a_values, const void* b_values, const std::int64_t* column_keys,
+             std::int64_t key_stride, std::int64_t* keys, void* values) const;
+
+ private:
+  RowsView a_, b_;
+  std::int64_t count_ = 0;
 };
 
 }  // namespace lacewing::kernels

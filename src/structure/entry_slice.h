@@ -14,10 +14,6 @@ struct Slice {
   std::int64_t start = 0;
   std::int64_t end = 0;
   std::int64_t step = 1;
-
-  bool takes(std::int64_t index) const {
-    return index >= start && index < end && (step == 1 || (index - start) % step == 0);
-  }
 };
 
 /// Found by one pass, so that the arrays have the right size, and written by another.
@@ -32,7 +28,7 @@ class EntrySlice {
   void write(std::int64_t* entries, std::int64_t* indices) const;
 
  private:
-  bool takes(std::int64_t entry) const;
+  std::int64_t words() const { return static_cast<std::int64_t>(taken_.size()); }
 
   IndexMatrix indices_;
   std::int64_t dims_;
@@ -40,6 +36,7 @@ class EntrySlice {
   CpuExecutor executor_;
   std::int64_t first_ = 0, last_ = 0;  ///< entries that are looked at
   std::vector<std::int64_t> starts_;   ///< entries taken before each part, and all of them
+  std::vector<std::uint64_t> taken_;   ///< a bit for each entry that is looked at
 };
 
 }  // namespace lacewing::structure

@@ -59,15 +59,19 @@ bool checked_product(std::span<const std::int64_t> sizes, std::int64_t& product)
   return true;
 }
 
-void linear_keys(const IndexMatrix& indices, std::span<const std::int64_t> sizes, std::int64_t* keys,
-                 const CpuExecutor& executor) {
+void linear_keys(const IndexMatrix& indices, std::span<const std::int64_t> dims, std::span<const std::int64_t> sizes,
+                 std::int64_t* keys, const CpuExecutor& executor) {
   const auto strides = strides_of(sizes);
   executor.parallel_for(0, indices.count, kPartEntries, [&](std::int64_t begin, std::int64_t end) {
-    std::fill(keys + begin, keys + end, 0);
-    for (std::size_t k = 0; k < sizes.size(); ++k) {
-      const std::int64_t stride = strides[k];
-      for (std::int64_t e = begin; e < end; ++e) {
-        keys[e] += stride * indices.at(static_cast<std::int64_t>(k), e);
+    // In blocks that stay in the first-level cache between the dims.
+    for (std::int64_t block = begin; block < end; block += 1024) {
+      const std::int64_t block_end = std::min(block + 1024, end);
+      std::fill(keys + block, keys + block_end, 0);
+      for (std::size_t k = 0; k < sizes.size(); ++k) {
+        const std::int64_t stride = strides[k];
+        for (std::int64_t e = block; e < block_end; ++e) {
+          keys[e] += stride * indices.at(dims[k], e);
+        }
       }
     }
   });

@@ -24,9 +24,9 @@ struct IndexMatrix {
 /// Whether the product of the sizes fits int64; it is written to `product`.
 bool checked_product(std::span<const std::int64_t> sizes, std::int64_t& product);
 
-/// keys[e] = the linear key of entry e.
-void linear_keys(const IndexMatrix& indices, std::span<const std::int64_t> sizes, std::int64_t* keys,
-                 const CpuExecutor& executor);
+/// keys[e] = the linear key of entry e along the rows `dims` of the matrix, of which dims[k] has the size sizes[k].
+void linear_keys(const IndexMatrix& indices, std::span<const std::int64_t> dims, std::span<const std::int64_t> sizes,
+                 std::int64_t* keys, const CpuExecutor& executor);
 
 /// The inverse: out[k * count + e] = (keys[e] / stride of dim k) % sizes[k].
 void unravel_keys(const std::int64_t* keys, std::int64_t count, std::span<const std::int64_t> sizes, std::int64_t* out,

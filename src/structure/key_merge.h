@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <lacewing/executor.h>
@@ -14,12 +15,14 @@ struct KeySet {
   std::int64_t count = 0;
 };
 
-/// Elements of a set's entries, and what stands where the set has no entry; `out` gets one for each merged key.
+/// Elements of a set's entries, and what stands where the set has no entry.
 struct Elements {
   const void* values = nullptr;
   const void* fill = nullptr;
-  void* out = nullptr;
 };
+
+/// What is made of two elements that meet.
+enum class Combine : int { add, subtract, multiply };
 
 /// The union or the intersection of two sets, in order. It is counted first, so that its arrays have the right size.
 class KeyMerge {
@@ -32,20 +35,35 @@ class KeyMerge {
   /// The keys, and where each lies in either set, or -1.
   void write(std::int64_t* keys, std::int64_t* in_a, std::int64_t* in_b) const;
   /// The keys, and the elements of both sets. Elements have 1, 2, 4, 8 or 16 bytes.
-  void write(std::int64_t* keys, const Elements& a, const Elements& b, std::int64_t element_bytes) const;
+  void write(std::int64_t* keys, const Elements& a, const Elements& b, std::int64_t element_bytes, void* a_out,
+             void* b_out) const;
+  /// The keys, and what is made of each pair of elements: float, or double where they are wide.
+  void write(std::int64_t* keys, const Elements& a, const Elements& b, Combine combine, bool wide, void* out) const;
 
  private:
+  /// Places in the two parts of a key that both have.
+  struct Match {
+    std::int64_t in_a, in_b;
+  };
+
   std::int64_t parts() const { return static_cast<std::int64_t>(cuts_a_.size()) - 1; }
+  template <typename Make, typename Done>
+  void walk_parts(const Make& make, const Done& done) const;
   template <typename Make>
-  void walk_parts(const Make& make) const;
+  void visit_kept(const Make& make) const;
   template <typename Element>
-  void write_elements(std::int64_t* keys, const Elements& a, const Elements& b) const;
+  void write_elements(std::int64_t* keys, const Elements& a, const Elements& b, void* a_out, void* b_out) const;
+  template <typename Number, typename F>
+  void write_combined(std::int64_t* keys, const Elements& a, const Elements& b, void* out, const F& f) const;
+  template <typename Number>
+  void write_numbers(std::int64_t* keys, const Elements& a, const Elements& b, Combine combine, void* out) const;
 
   KeySet a_, b_;
   Kept kept_;
   CpuExecutor executor_;
-  std::vector<std::int64_t> cuts_a_, cuts_b_;  ///< part p of either set holds the same range of keys
-  std::vector<std::int64_t> starts_;           ///< where the merged keys of each part begin, and their number
+  std::vector<std::int64_t> cuts_a_, cuts_b_;      ///< part p of either set holds the same range of keys
+  std::vector<std::int64_t> starts_;               ///< where the merged keys of each part begin, and their number
+  std::vector<std::unique_ptr<Match[]>> matches_;  ///< of each part, for an intersection
 };
 
 }  // namespace lacewing::structure

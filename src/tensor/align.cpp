@@ -12,8 +12,6 @@
 
 #include <lacewing/dispatch/torch.h>
 
-#include "structure/key_merge.h"
-
 namespace lacewing::tensor {
 namespace {
 
@@ -103,32 +101,55 @@ at::Tensor pick_rows(const Components& c, const at::Tensor& positions) {
 
 namespace {
 
-/// Two operands whose entries are numbers that no derivative is wanted of: keys and elements are merged in one pass.
-std::optional<Aligned> merged_elements(const std::vector<Components>& all, structure::KeyMerge::Kept kept) {
-  const auto fits = [](const Components& c) {
+/// Whether entries are numbers that no derivative is wanted of: keys and elements are merged in one pass.
+bool mergeable(const std::vector<Components>& all) {
+  const auto fits = [&](const Components& c) {
     return c.dense_dim() == 0 && c.fill.kind == FillKind::scalar && is_plain(c.values) && is_plain(c.fill.value) &&
            c.fill.value.scalar_type() == c.values.scalar_type();
   };
-  if (all.size() != 2 || !fits(all[0]) || !fits(all[1]) ||
-      all[0].values.element_size() != all[1].values.element_size()) {
+  return all.size() == 2 && fits(all[0]) && fits(all[1]);
+}
+
+/// Two mergeable operands, merged.
+struct MergedPair {
+  at::Tensor a_values, b_values;
+  structure::Elements a, b;
+  structure::KeyMerge merge;
+  at::Tensor keys;
+
+  MergedPair(const std::vector<Components>& all, Join join)
+      : a_values(all[0].values.contiguous()),
+        b_values(all[1].values.contiguous()),
+        a{a_values.const_data_ptr(), all[0].fill.value.const_data_ptr()},
+        b{b_values.const_data_ptr(), all[1].fill.value.const_data_ptr()},
+        merge(set_of(all[0]), set_of(all[1]),
+              join == Join::both ? structure::KeyMerge::Kept::common : structure::KeyMerge::Kept::all,
+              torch_executor()),
+        keys(at::empty({merge.count()}, all[0].pattern->keys().options())) {}
+
+  std::int64_t* keys_out() const { return keys.mutable_data_ptr<std::int64_t>(); }
+  at::Tensor values_like(const Components& c) const {
+    return at::empty({merge.count()}, c.values.options().requires_grad(false));
+  }
+
+ private:
+  static structure::KeySet set_of(const Components& c) {
+    return {c.pattern->keys().const_data_ptr<std::int64_t>(), c.pattern->nse()};
+  }
+};
+
+std::optional<Aligned> merged_elements(const std::vector<Components>& all, Join join) {
+  if (!mergeable(all) || all[0].values.element_size() != all[1].values.element_size()) {
     return std::nullopt;
   }
-  const auto set = [](const Components& c) {
-    return structure::KeySet{c.pattern->keys().const_data_ptr<std::int64_t>(), c.pattern->nse()};
-  };
-  const structure::KeyMerge merge(set(all[0]), set(all[1]), kept, torch_executor());
-  const auto keys = at::empty({merge.count()}, all[0].pattern->keys().options());
+  const MergedPair pair(all, join);
   Aligned result;
-  std::vector<at::Tensor> from;
-  std::vector<structure::Elements> elements;
   for (const Components& c : all) {
-    from.push_back(c.values.contiguous());
-    result.values.push_back(at::empty({merge.count()}, c.values.options().requires_grad(false)));
-    elements.push_back(
-        {from.back().const_data_ptr(), c.fill.value.const_data_ptr(), result.values.back().mutable_data_ptr()});
+    result.values.push_back(pair.values_like(c));
   }
-  merge.write(keys.mutable_data_ptr<std::int64_t>(), elements[0], elements[1], from[0].element_size());
-  result.pattern = Pattern::of_keys(keys, all[0].pattern->sizes());
+  pair.merge.write(pair.keys_out(), pair.a, pair.b, pair.a_values.element_size(), result.values[0].mutable_data_ptr(),
+                   result.values[1].mutable_data_ptr());
+  result.pattern = Pattern::of_keys(pair.keys, all[0].pattern->sizes());
   return result;
 }
 
@@ -158,8 +179,7 @@ Aligned align(const std::vector<Components>& operands, Join join) {
   const bool undefined = std::any_of(all.begin(), all.end(), [](const Components& c) { return !c.has_fill(); });
   const bool intersect = undefined || join == Join::both;
   if (!undefined) {
-    const auto kept = intersect ? structure::KeyMerge::Kept::common : structure::KeyMerge::Kept::all;
-    if (auto merged = merged_elements(all, kept)) {
+    if (auto merged = merged_elements(all, join)) {
       return *std::move(merged);
     }
   }
@@ -195,6 +215,25 @@ Aligned align(const std::vector<Components>& operands, Join join) {
     result.values.push_back(everywhere ? c.values.index_select(0, positions[k]) : pick_rows(c, positions[k]));
   }
   return result;
+}
+
+std::optional<Aligned> combine(const std::vector<Components>& operands, Join join, structure::Combine with) {
+  const bool numbers = std::all_of(operands.begin(), operands.end(), [&](const Components& c) {
+    const at::ScalarType type = c.values.scalar_type();
+    return type == operands.front().values.scalar_type() && (type == at::kFloat || type == at::kDouble);
+  });
+  if (!numbers || !mergeable(operands)) {
+    return std::nullopt;
+  }
+  const std::vector<Components> all{coalesced(operands[0]), coalesced(operands[1])};
+  if (all[0].pattern == all[1].pattern || all[0].pattern->keys().is_same(all[1].pattern->keys())) {
+    return std::nullopt;
+  }
+  const MergedPair pair(all, join);
+  const at::Tensor values = pair.values_like(all[0]);
+  pair.merge.write(pair.keys_out(), pair.a, pair.b, with, values.scalar_type() == at::kDouble,
+                   values.mutable_data_ptr());
+  return Aligned{Pattern::of_keys(pair.keys, all[0].pattern->sizes()), {values}};
 }
 
 }  // namespace lacewing::tensor

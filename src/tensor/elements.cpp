@@ -41,6 +41,10 @@ std::vector<at::Tensor> box_places(at::IntArrayRef sizes, const at::Tensor& like
   return places;
 }
 
+at::Tensor beside(const Components& c, const at::Tensor& from_host) {
+  return from_host.is_cpu() ? from_host.to(c.values.device()) : from_host;
+}
+
 at::Tensor wrapped_places(const at::Tensor& index, std::int64_t dim, std::int64_t size) {
   const at::Tensor t = index.to(at::kLong);
   if (t.numel() > 0) {

@@ -8,6 +8,9 @@ namespace lacewing::tensor {
 /// All places of a box: the index of dim d varies along dim d, and has size 1 along the others.
 std::vector<at::Tensor> box_places(at::IntArrayRef sizes, const at::Tensor& like);
 
+/// A tensor of the host where the values are: torch takes index tensors of the host for a tensor anywhere.
+at::Tensor beside(const Components& c, const at::Tensor& from_host);
+
 /// Index tensors that a user gave, with negative ones wrapped; throws torch's error where one is out of bounds.
 at::Tensor wrapped_places(const at::Tensor& index, std::int64_t dim, std::int64_t size);
 

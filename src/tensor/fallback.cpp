@@ -72,11 +72,19 @@ void look_at_all(const Call& call) {
   });
 }
 
+/// The keys under which an op is its composition: those behind ours. Where the device has a kernel beside the
+/// composition (_fused_rms_norm on CUDA), which would read memory that is not there: those of a device that has none.
+c10::DispatchKeySet composition_keys(const Call& call) {
+  const auto behind = call.keys.remove(kKey);
+  const auto device = c10::toRuntimePerBackendFunctionalityKey(c10::DispatchKey::Dense, behind.highestBackendKey());
+  return call.op.hasKernelForDispatchKey(device) ? c10::DispatchKeySet(c10::DispatchKey::PrivateUse3) : behind;
+}
+
 /// The op's own composition of other ops, each of which comes back here.
 bool decompose(Call& call) {
   torch::jit::Stack stack(call.args.begin(), call.args.end());
   try {
-    call.op.redispatchBoxed(call.keys.remove(kKey), &stack);
+    call.op.redispatchBoxed(composition_keys(call), &stack);
     look_at_all(call);
   } catch (const InPlaceRefusal&) {
     return Call::decline();

@@ -261,21 +261,22 @@ bool index(Call& call) {
   const Components& c = call.sparse();
   std::vector<std::pair<std::int64_t, at::Tensor>> given;
   std::int64_t dim = 0;
-  for (const std::optional<at::Tensor> t : call.args[1].toOptionalTensorList()) {
-    if (t && t->defined()) {
-      if (is_sparse(*t)) {
+  for (const std::optional<at::Tensor> item : call.args[1].toOptionalTensorList()) {
+    if (item && item->defined()) {
+      if (is_sparse(*item)) {
         return Call::decline();
       }
-      if (t->scalar_type() == at::kBool || t->scalar_type() == at::kByte) {
-        for (const at::Tensor& part : t->nonzero().unbind(1)) {
+      const at::Tensor t = beside(c, *item);
+      if (t.scalar_type() == at::kBool || t.scalar_type() == at::kByte) {
+        for (const at::Tensor& part : t.nonzero().unbind(1)) {
           given.emplace_back(dim++, part);
         }
-        if (t->dim() == 0) {
+        if (t.dim() == 0) {
           return Call::decline();
         }
         continue;
       }
-      given.emplace_back(dim, t->to(at::kLong));
+      given.emplace_back(dim, t.to(at::kLong));
     }
     ++dim;
   }

@@ -1,6 +1,8 @@
 // Products: sparse times dense by the product engine, sparse times sparse over the pairs that meet.
 //
 // With fills a and b over K: A = A' + a, B = B' + b with fill 0, and A B = A' B' + a 1 (1^T B') + (A' 1) b 1^T + a b K.
+#include <algorithm>
+
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -151,6 +153,62 @@ bool baddbmm(Call& call) { return accumulate(call, at::bmm(call.tensor(1), call.
 bool addbmm(Call& call) { return accumulate(call, at::bmm(call.tensor(1), call.tensor(2)).sum(0)); }
 bool addr(Call& call) { return accumulate(call, call.tensor(1).unsqueeze(1).mul(call.tensor(2).unsqueeze(0))); }
 
+/// The dims of a tensor that are not contracted.
+Dims other_dims(const at::Tensor& t, const Dims& contracted) {
+  Dims rest;
+  for (std::int64_t d = 0; d < t.dim(); ++d) {
+    if (std::find(contracted.begin(), contracted.end(), d) == contracted.end()) {
+      rest.push_back(d);
+    }
+  }
+  return rest;
+}
+
+/// A sparse tensor with a strided one: one product of a matrix, without moving an index.
+bool tensordot(Call& call) {
+  const bool first = call.is_sparse_at(0);
+  if (first == call.is_sparse_at(1) || !multiplies(call.sparse(first ? 0 : 1))) {
+    return Call::decline();
+  }
+  const at::Tensor sparse = call.tensor(first ? 0 : 1);
+  const at::Tensor dense = call.tensor(first ? 1 : 0);
+  Dims columns = call.arg(first ? "dims_self" : "dims_other").toIntVector();
+  Dims shared = call.arg(first ? "dims_other" : "dims_self").toIntVector();
+  if (columns.size() != shared.size() || columns.empty() || sparse.scalar_type() != dense.scalar_type()) {
+    return Call::decline();
+  }
+  for (std::size_t k = 0; k < columns.size(); ++k) {
+    columns[k] = wrap_dim(columns[k], sparse.dim());
+    shared[k] = wrap_dim(shared[k], dense.dim());
+    if (sparse.size(columns[k]) != dense.size(shared[k])) {
+      return Call::decline();  // torch repeats a dim of size 1, and has the sentence for others
+    }
+  }
+  const Dims rows = other_dims(sparse, columns);
+  const Dims rest = other_dims(dense, shared);
+  if (rows.size() + columns.size() != at(sparse.dim()) || rest.size() + shared.size() != at(dense.dim())) {
+    return Call::decline();  // a dim twice
+  }
+  Dims order = shared;
+  order.insert(order.end(), rest.begin(), rest.end());
+  const Dims rest_sizes = sizes_at(dense.sizes(), rest);
+  const auto x = dense.permute(order).reshape({product_of(sizes_at(dense.sizes(), shared)), product_of(rest_sizes)});
+  const Components& c = components(sparse);
+  Dims shape = sizes_at(sparse.sizes(), rows);
+  const auto product =
+      plus(times_dense(c, rows, columns, x), fill_part(c, zero_fill(c) ? at::Tensor() : x.sum(0, /*keepdim=*/true)));
+  shape.insert(shape.end(), rest_sizes.begin(), rest_sizes.end());
+  const at::Tensor result = product.view(shape);
+  if (first) {
+    return call.give(result);
+  }
+  Dims turned;
+  for (std::size_t k = 0; k < shape.size(); ++k) {
+    turned.push_back(static_cast<std::int64_t>((k + rows.size()) % shape.size()));
+  }
+  return call.give(result.permute(turned));
+}
+
 /// Rows of a sparse table.
 bool embedding(Call& call) {
   const at::Tensor weight = call.tensor(0);
@@ -169,9 +227,19 @@ bool embedding(Call& call) {
 }
 
 constexpr RuleEntry kRules[] = {
-    {"aten::mm", mm},           {"aten::bmm", bmm},       {"aten::mv", mv},       {"aten::matmul", matmul},
-    {"aten::dot", dot},         {"aten::vdot", dot},      {"aten::addmm", addmm}, {"aten::addmv", addmv},
-    {"aten::baddbmm", baddbmm}, {"aten::addbmm", addbmm}, {"aten::addr", addr},   {"aten::embedding", embedding},
+    {"aten::mm", mm},
+    {"aten::bmm", bmm},
+    {"aten::mv", mv},
+    {"aten::matmul", matmul},
+    {"aten::dot", dot},
+    {"aten::vdot", dot},
+    {"aten::addmm", addmm},
+    {"aten::addmv", addmv},
+    {"aten::baddbmm", baddbmm},
+    {"aten::addbmm", addbmm},
+    {"aten::addr", addr},
+    {"aten::embedding", embedding},
+    {"aten::tensordot", tensordot},
 };
 
 }  // namespace

@@ -17,7 +17,6 @@
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/unique_consecutive.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -96,18 +95,21 @@ at::Tensor index_rows(const std::vector<at::Tensor>& rows, std::int64_t nse, con
 }
 
 at::Tensor linear_keys(const at::Tensor& indices, at::IntArrayRef sizes) {
-  if (sizes.size() == 1) {
-    return indices.select(0, 0).contiguous();
+  return linear_keys(indices, all_dims(static_cast<std::int64_t>(sizes.size())), sizes);
+}
+
+at::Tensor linear_keys(const at::Tensor& indices, const Dims& rows, at::IntArrayRef sizes) {
+  if (rows.size() == 1) {
+    return indices.select(0, rows[0]).contiguous();
   }
   if (indices.is_cpu()) {
     const auto keys = at::empty({indices.size(1)}, indices.options());
-    structure::linear_keys({data(indices), indices.size(1), indices.stride(0), indices.stride(1)}, span_of(sizes),
-                           mutable_data(keys), torch_executor());
+    structure::linear_keys(matrix_of(indices), rows, span_of(sizes), mutable_data(keys), torch_executor());
     return keys;
   }
   auto keys = at::zeros({indices.size(1)}, indices.options());
-  for (std::size_t d = 0; d < sizes.size(); ++d) {
-    keys = keys * sizes[d] + indices.select(0, static_cast<std::int64_t>(d));
+  for (std::size_t k = 0; k < rows.size(); ++k) {
+    keys = keys * sizes[k] + indices.select(0, rows[k]);
   }
   return keys;
 }
@@ -342,11 +344,7 @@ at::Tensor Pattern::reduced(const Dims& dims) const {
   if (layout_ && minor_.defined() && dims == layout_->minor()) {
     return minor_.to(at::kLong);
   }
-  if (dims.size() == 1) {
-    return indices().select(0, dims[0]).contiguous();
-  }
-  return linear_keys(indices().index_select(0, at::tensor(at::IntArrayRef(dims), indices().options())),
-                     sizes_at(sizes_, dims));
+  return linear_keys(indices(), dims, sizes_at(sizes_, dims));
 }
 
 PatternPtr Pattern::to(at::Device device) const {

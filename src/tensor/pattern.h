@@ -91,6 +91,8 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
   PatternPtr recompressed(const Layout& layout, at::Tensor& order) const;
   /// (nse,) linear keys.
   const at::Tensor& keys() const;
+  /// (nse,): the reduced index of each entry along some dims.
+  at::Tensor reduced(const Dims& dims) const;
   /// Grouped by the dims that are kept, in the order given; all dims in order: coalescing.
   const Grouping& grouping(const Dims& kept) const;
   const Grouping& coalescing() const;
@@ -108,8 +110,6 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
       : sizes_(std::move(sizes)), nse_(nse), device_(device), coalesced_(coalesced) {}
   std::unique_ptr<Grouping> make_grouping(const Dims& kept) const;
   std::unique_ptr<Grouping> make_grouping_on_device(const Dims& kept) const;
-  /// (nse,): the reduced index of each entry along some dims.
-  at::Tensor reduced(const Dims& dims) const;
 
   Dims sizes_;
   std::int64_t nse_;
@@ -137,8 +137,9 @@ Dims all_dims(std::int64_t count);
 /// Rows as one matrix (rows, nse), of the form of `like` where there are none.
 at::Tensor index_rows(const std::vector<at::Tensor>& rows, std::int64_t nse, const at::Tensor& like);
 
-/// Linear keys of indices (dims, nse) within sizes, row-major.
+/// Linear keys of indices (dims, nse) within sizes, row-major; of some of their rows, in the order given.
 at::Tensor linear_keys(const at::Tensor& indices, at::IntArrayRef sizes);
+at::Tensor linear_keys(const at::Tensor& indices, const Dims& rows, at::IntArrayRef sizes);
 /// The inverse: (dims, nse).
 at::Tensor unravel_keys(const at::Tensor& keys, at::IntArrayRef sizes);
 

@@ -1,5 +1,6 @@
 // Pointwise ops: on the values and on the fill, over the union of the index sets.
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <unordered_set>
 
@@ -74,18 +75,40 @@ struct Operands {
   Dims shape;
 };
 
-/// The results of the op with the operands replaced: rows for values, or one row for fills.
-std::vector<c10::IValue> call_on(const Call& call, const std::vector<std::size_t>& places,
-                                 const std::vector<at::Tensor>& tensors, const std::vector<std::size_t>& more_places,
-                                 const std::vector<at::Tensor>& more) {
+/// The results of the op with the operands replaced: rows for values, or one row for fills. They are given at their
+/// joint shape, because an op need not broadcast all that it makes of them (isclose with equal_nan, torch 2.11).
+std::vector<c10::IValue> call_on(const Call& call, const Operands& operands, const std::vector<at::Tensor>& sparse,
+                                 const std::vector<at::Tensor>& dense) {
+  Dims shape = sparse.front().sizes().vec();
+  for (const auto* tensors : {&sparse, &dense}) {
+    for (const at::Tensor& t : *tensors) {
+      shape = t.sizes() == at::IntArrayRef(shape) ? shape : at::infer_size(shape, t.sizes());
+    }
+  }
   std::vector<c10::IValue> args = call.args;
-  for (std::size_t k = 0; k < places.size(); ++k) {
-    args[places[k]] = tensors[k];
-  }
-  for (std::size_t k = 0; k < more_places.size(); ++k) {
-    args[more_places[k]] = more[k];
-  }
+  const auto put = [&](const std::vector<std::size_t>& places, const std::vector<at::Tensor>& tensors) {
+    for (std::size_t k = 0; k < tensors.size(); ++k) {
+      args[places[k]] = tensors[k].sizes() == at::IntArrayRef(shape) ? tensors[k] : tensors[k].expand(shape);
+    }
+  };
+  put(operands.sparse_at, sparse);
+  put(operands.dense_at, dense);
   return call.call(std::move(args));
+}
+
+/// The strided operands as they came.
+std::vector<at::Tensor> dense_operands(const Call& call, const Operands& operands) {
+  std::vector<at::Tensor> dense;
+  for (const std::size_t i : operands.dense_at) {
+    dense.push_back(call.tensor(i));
+  }
+  return dense;
+}
+
+/// Whether result k is no element of each place but what the op keeps for its backward (log_sigmoid_forward's buffer,
+/// which is empty on CUDA): such a result is given as it is.
+bool kept_aside(const std::vector<c10::IValue>& results, std::size_t k) {
+  return k < results.size() && results[k].toTensor().sizes() != results.front().toTensor().sizes();
 }
 
 FillKind joint_kind(const std::vector<Components>& operands, bool dense_rows) {
@@ -118,6 +141,10 @@ bool give_rows(Call& call, const PatternPtr& pattern, FillKind kind, const std::
   std::vector<c10::IValue> results;
   for (std::size_t k = 0; k < values.size(); ++k) {
     const at::Tensor rows = values[k].toTensor();
+    if (kept_aside(values, k) || kept_aside(fills, k)) {
+      results.emplace_back(rows);
+      continue;
+    }
     Fill fill = kind == FillKind::undefined ? Fill::undefined() : fill_from_row(kind, fills[k].toTensor(), rows);
     results.emplace_back(make_tensor({pattern, rows, std::move(fill)}));
   }
@@ -128,7 +155,39 @@ bool needs_grad(const at::Tensor& t) { return t.requires_grad() && at::GradMode:
 
 bool all_true(const at::Tensor& condition) { return condition.all().item<bool>(); }
 
-/// What the fills make on the host, where it knows them all and values are elsewhere: nothing waits for a device.
+/// The op as something that a merge of two operands can do by itself, with the bits of torch's op.
+std::optional<structure::Combine> combination(const Call& call) {
+  const std::string& name = call.schema().name();
+  if (name == "aten::mul") {
+    return structure::Combine::multiply;
+  }
+  const bool adds = name == "aten::add" || name == "aten::sub";
+  if (!adds || !call.has("alpha") || !call.arg("alpha").toScalar().equal(1)) {
+    return std::nullopt;
+  }
+  return name == "aten::add" ? structure::Combine::add : structure::Combine::subtract;
+}
+
+/// Ops of one rounding, which have the same bits on every device.
+bool is_exact(const Call& call) {
+  const std::string& name = call.schema().name();
+  return combination(call) || name == "aten::neg" || name == "aten::abs" || name == "aten::sqrt";
+}
+
+/// A number of few bits, such as the 1 of cos(0): a function that passes through it does so on every device. Others
+/// (airy_ai(0)) may differ in the last bit between libraries.
+bool is_short(const at::Tensor& element) {
+  const auto few_bits = [](double part) {
+    int exponent = 0;
+    const double scaled = std::ldexp(std::frexp(part, &exponent), 12);
+    return !std::isfinite(part) || scaled == std::trunc(scaled);
+  };
+  const c10::complex<double> number = element.item().toComplexDouble();
+  return few_bits(number.real()) && few_bits(number.imag());
+}
+
+/// What the fills make on the host, where it knows them all, values are elsewhere, and the device would make the same:
+/// nothing waits for it.
 std::vector<c10::IValue> fills_on_host(const Call& call, const Operands& operands,
                                        const std::vector<Components>& same) {
   std::size_t tensors = 0;
@@ -144,7 +203,11 @@ std::vector<c10::IValue> fills_on_host(const Call& call, const Operands& operand
     const auto number = at::scalar_tensor(fill_number(c), at::dtype(c.values.scalar_type()));
     rows.push_back(number.view(Dims(static_cast<std::size_t>(c.values.dim()), 1)));
   }
-  return call_on(call, operands.sparse_at, rows, {}, {});
+  auto made = call_on(call, operands, rows, {});
+  const bool known = is_exact(call) || std::all_of(made.begin(), made.end(), [](const c10::IValue& value) {
+                       return value.toTensor().numel() != 1 || is_short(value.toTensor());
+                     });
+  return known ? made : std::vector<c10::IValue>{};
 }
 
 /// Whether every element is finite. A finite sum says so in one pass; a sum may overflow, and then they are looked at.
@@ -159,9 +222,18 @@ bool all_finite(const at::Tensor& t) {
 /// On one index set: op(values), op(fills). `dense` are strided operands that vary along dense dims only, as rows.
 bool on_rows(Call& call, const Operands& operands, const std::vector<Components>& same, Join join,
              const std::vector<at::Tensor>& dense) {
-  const Aligned aligned = align(same, join);
   const FillKind kind = joint_kind(same, !dense.empty());
-  const auto values = call_on(call, operands.sparse_at, aligned.values, operands.dense_at, dense);
+  std::optional<Aligned> combined;
+  if (const auto with = dense.empty() ? combination(call) : std::nullopt) {
+    combined = combine(same, join, *with);
+  }
+  std::vector<c10::IValue> values;
+  const Aligned aligned = combined ? *combined : align(same, join);
+  if (combined) {
+    values.emplace_back(aligned.values.front());
+  } else {
+    values = call_on(call, operands, aligned.values, dense);
+  }
   std::vector<c10::IValue> fills;
   if (kind != FillKind::undefined) {
     std::vector<at::Tensor> rows;
@@ -170,7 +242,7 @@ bool on_rows(Call& call, const Operands& operands, const std::vector<Components>
     }
     fills = fills_on_host(call, operands, same);
     if (fills.empty()) {
-      fills = call_on(call, operands.sparse_at, rows, operands.dense_at, dense);
+      fills = call_on(call, operands, rows, dense);
     }
   }
   return give_rows(call, aligned.pattern, kind, values, fills);
@@ -265,7 +337,7 @@ std::optional<at::Tensor> constant_fill(const Call& call, const Operands& operan
   for (const Components& c : operands.sparse) {
     fills.push_back(c.fill.value.reshape({1}));
   }
-  const auto made = call_on(call, operands.sparse_at, fills, {}, {});
+  const auto made = call_on(call, operands, fills, dense_operands(call, operands));
   const at::Tensor all = made.front().toTensor().reshape(-1);
   const at::Tensor one = all.select(0, 0);
   const bool constant =
@@ -284,13 +356,17 @@ bool strided_result(Call& call, const Operands& operands, std::int64_t dense_dim
   for (const Components& c : operands.sparse) {
     fills.push_back(c.fill.value.reshape({1}));
   }
-  const auto rows = call_on(call, operands.sparse_at, aligned.values, operands.dense_at, dense);
+  const auto rows = call_on(call, operands, aligned.values, dense);
   check_dense_result(call.schema().name(), operands.shape, rows.front().toTensor().scalar_type());
-  const auto bases = call_on(call, operands.sparse_at, fills, {}, {});
+  const auto bases = call_on(call, operands, fills, dense_operands(call, operands));
   Dims blocks = rows.front().toTensor().sizes().vec();
   blocks[0] = aligned.pattern->numel();
   std::vector<c10::IValue> results;
   for (std::size_t k = 0; k < rows.size(); ++k) {
+    if (kept_aside(bases, k)) {
+      results.emplace_back(bases[k]);
+      continue;
+    }
     const at::Tensor base = bases[k].toTensor().expand(operands.shape).clone(at::MemoryFormat::Contiguous).view(blocks);
     results.emplace_back(base.index_copy(0, aligned.pattern->keys(), rows[k].toTensor()).view(operands.shape));
   }
@@ -336,7 +412,7 @@ bool with_dense(Call& call, Operands& operands) {
       for (const std::size_t i : operands.dense_at) {
         dense.push_back(rows_at(call.tensor(i), *aligned.pattern, dims));
       }
-      const auto values = call_on(call, operands.sparse_at, aligned.values, operands.dense_at, dense);
+      const auto values = call_on(call, operands, aligned.values, dense);
       if (kind == FillKind::undefined) {
         return give_rows(call, aligned.pattern, kind, values, {});
       }

@@ -127,6 +127,12 @@ class Copies {
   std::vector<Copy> copies_;
 };
 
+/// What code says that reads a tensor's memory and is no op of torch's, such as torch.cuda.jiterator's kernels.
+constexpr const char* kNoMemory =
+    "[lacewing.SparseTensor] a sparse tensor has no memory of its own elements: give values() or to_dense() to code "
+    "that "
+    "reads memory";
+
 class SparseImpl : public c10::TensorImpl {
  public:
   explicit SparseImpl(Components c)
@@ -135,7 +141,7 @@ class SparseImpl : public c10::TensorImpl {
                    c.values.dtype(), c.values.device()),
         components_(std::move(c)) {
     set_sizes_contiguous(components_.shape());
-    set_storage_access_should_throw();
+    release_storage_and_set_meta_custom_data_ptr_error_msg_(kNoMemory);
     set_autograd_meta(std::make_unique<ComponentsGrad>(&components_));
   }
 

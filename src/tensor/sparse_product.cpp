@@ -14,6 +14,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/product.h>
 
@@ -37,13 +38,6 @@ const Pattern& groups_of(const Components& c, const Grouping& grouping) {
   return grouping.pattern ? *grouping.pattern : *c.pattern;
 }
 
-at::Tensor keys_along(const Components& c, const Dims& dims) {
-  const auto& indices = c.pattern->indices();
-  return dims.size() == 1 ? indices.select(0, dims[0]).contiguous()
-                          : linear_keys(indices.index_select(0, at::tensor(at::IntArrayRef(dims), indices.options())),
-                                        sizes_at(c.pattern->sizes(), dims));
-}
-
 struct Operands {
   const Components &a, &b;
   at::Tensor a_values, b_values;
@@ -62,8 +56,8 @@ Components row_by_row(const Operands& o) {
   const Grouping& b_groups = o.b.pattern->grouping(o.b_shared);
   const at::Tensor a_bounds = bounds_of(a_groups, o.a.pattern->nse());
   const at::Tensor b_bounds = bounds_of(b_groups, o.b.pattern->nse());
-  const at::Tensor a_columns = keys_along(o.a, o.a_shared);
-  at::Tensor b_columns = keys_along(o.b, o.b_columns);
+  const at::Tensor a_columns = o.a.pattern->reduced(o.a_shared);
+  at::Tensor b_columns = o.b.pattern->reduced(o.b_columns);
   const std::int64_t shared = product_of(sizes_at(o.a.pattern->sizes(), o.a_shared));
   const std::int64_t width = product_of(sizes_at(o.b.pattern->sizes(), o.b_columns));
   std::int64_t columns = width;
@@ -79,25 +73,27 @@ Components row_by_row(const Operands& o) {
   const Pattern& b_pattern = groups_of(o.b, b_groups);
   const at::Tensor a_keys = a_pattern.keys().contiguous();
   const at::Tensor b_keys = b_pattern.keys().contiguous();
-  const kernels::SparseMatmul product(
-      {data(a_keys), data(a_bounds), a_pattern.nse(), data(a_columns), o.a.pattern->nse()},
-      {data(b_keys), data(b_bounds), b_pattern.nse(), data(b_columns), o.b.pattern->nse()}, shared, columns,
-      torch_executor());
-  const auto keys = at::empty({product.count()}, a_keys.options());
-  const auto values = at::empty({product.count()}, o.a_values.options().requires_grad(false));
+  const kernels::RowsView a{data(a_keys), data(a_bounds), a_pattern.nse(), data(a_columns), o.a.pattern->nse()};
+  const kernels::RowsView b{data(b_keys), data(b_bounds), b_pattern.nse(), data(b_columns), o.b.pattern->nse()};
   const auto a_values = o.a_values.contiguous();
   const auto b_values = o.b_values.contiguous();
-  product.write(*find_scalar_type(a_values.scalar_type()), a_values.const_data_ptr(), b_values.const_data_ptr(),
-                column_keys.defined() ? data(column_keys) : nullptr, width, keys.mutable_data_ptr<std::int64_t>(),
-                values.mutable_data_ptr());
-  return {Pattern::of_keys(keys, o.shape()), values, Fill::of(at::zeros({}, values.options()))};
+  const auto multiplied = [&](const auto& product) -> Components {
+    const at::Tensor keys = at::empty({product.count()}, a_keys.options());
+    const at::Tensor values = at::empty({product.count()}, a_values.options().requires_grad(false));
+    product.write(*find_scalar_type(a_values.scalar_type()), a_values.const_data_ptr(), b_values.const_data_ptr(),
+                  column_keys.defined() ? data(column_keys) : nullptr, width, keys.mutable_data_ptr<std::int64_t>(),
+                  values.mutable_data_ptr());
+    return {Pattern::of_keys(keys, o.shape()), values, Fill::of(at::zeros({}, values.options()))};
+  };
+  return backend() == Backend::reference ? multiplied(kernels::SparseMatmulReference(a, b))
+                                         : multiplied(kernels::SparseMatmul(a, b, shared, columns, torch_executor()));
 }
 
 Components by_pairs(const Operands& o) {
   const auto options = o.a.pattern->indices().options();
   const Grouping& groups = o.b.pattern->grouping(o.b_shared);
   const auto bounds = groups.distinct() ? at::arange(o.b.pattern->nse() + 1, options) : groups.segments.to(at::kLong);
-  const auto row = find_keys(groups_of(o.b, groups).keys(), keys_along(o.a, o.a_shared));
+  const auto row = find_keys(groups_of(o.b, groups).keys(), o.a.pattern->reduced(o.a_shared));
   const auto meets = at::nonzero(row >= 0).squeeze(1);
   const auto met = row.index_select(0, meets);
   const auto begin = bounds.index_select(0, met);

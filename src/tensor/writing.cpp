@@ -46,37 +46,39 @@ std::vector<at::Tensor> along(const Components& c, std::int64_t dim, const at::T
 
 /// Index tensors and masks for dims that follow each other; the other sparse dims are taken whole.
 bool index_put(Call& call) {
-  const at::Tensor values = call.arg("values").toTensor();
+  at::Tensor values = call.arg("values").toTensor();
   if (!writable(call, values)) {
     return Call::decline();
   }
   const Components& c = call.sparse();
+  values = values.dim() == 0 ? beside(c, values) : values;
   std::vector<at::Tensor> given;
   std::int64_t dim = 0;
   std::int64_t first = -1;
-  for (const std::optional<at::Tensor> t : call.args[1].toOptionalTensorList()) {
-    if (!t || !t->defined()) {
+  for (const std::optional<at::Tensor> item : call.args[1].toOptionalTensorList()) {
+    if (!item || !item->defined()) {
       ++dim;
       continue;
     }
-    const bool mask = t->scalar_type() == at::kBool || t->scalar_type() == at::kByte;
-    const std::int64_t taken = mask ? t->dim() : 1;
+    const at::Tensor t = is_sparse(*item) ? *item : beside(c, *item);
+    const bool mask = t.scalar_type() == at::kBool || t.scalar_type() == at::kByte;
+    const std::int64_t taken = mask ? t.dim() : 1;
     const bool follows = first < 0 || first + static_cast<std::int64_t>(given.size()) == dim;
-    if (is_sparse(*t) || taken == 0 || !follows || dim + taken > c.sparse_dim()) {
+    if (is_sparse(t) || taken == 0 || !follows || dim + taken > c.sparse_dim()) {
       return Call::decline();
     }
     first = first < 0 ? dim : first;
     if (mask) {
       for (std::int64_t k = 0; k < taken; ++k) {
-        if (t->size(k) != c.pattern->sizes()[at(dim + k)]) {
+        if (t.size(k) != c.pattern->sizes()[at(dim + k)]) {
           return Call::decline();
         }
       }
-      for (const at::Tensor& part : t->nonzero().unbind(1)) {
+      for (const at::Tensor& part : t.nonzero().unbind(1)) {
         given.push_back(part);
       }
     } else {
-      given.push_back(wrapped_places(*t, dim, c.pattern->sizes()[at(dim)]));
+      given.push_back(wrapped_places(t, dim, c.pattern->sizes()[at(dim)]));
     }
     dim += taken;
   }

@@ -149,10 +149,18 @@ def generated(op: Any, device: str, dtype: torch.dtype) -> list[Sample]:
     random.seed(0)
     for sample in op.sample_inputs(device, dtype, requires_grad=False):
         data = [t for t in leaves(sample.input) if isinstance(t, Tensor)]
-        if data and all(t.layout == torch.strided for t in data):
+        if data and all(t.layout == torch.strided for t in data) and not raced(op, device, sample):
             samples.append(Sample(sample.input, sample.args, sample.kwargs))
     chosen = samples[:: max(len(samples) // SAMPLES, 1)][:SAMPLES]
     return [sample for number, sample in enumerate(chosen) if answered(op, sample, number)]
+
+
+def raced(op: Any, device: str, sample: Any) -> bool:
+    """Whether threads of the device write different numbers to one place, so that torch's own answer is either."""
+    if device == "cpu" or not op.name.startswith("nn.functional.max_unpool"):
+        return False
+    places = sample.args[0].flatten(-int(op.name[-2])).sort(-1).values  # of each image: the name ends in 1d, 2d, 3d
+    return bool((places[..., 1:] == places[..., :-1]).any())
 
 
 def answered(op: Any, sample: Sample, number: int) -> bool:
@@ -361,7 +369,11 @@ def check_gradient(op: Any, device: str = "cpu", split: int = 0, limit: int = 3,
                 and bool(grad.isfinite().all())
                 and op.name not in ("half", "bfloat16")
             ):
-                rest = grad.sum() - at_entries.sum()
+                # No difference of sums: beside one large gradient (erfcx of a negative number) no digit is left.
+                at_others = grad.clone()
+                if indices.shape[0]:
+                    at_others[tuple(indices)] = 0
+                rest = at_others.sum()
                 got = torch.zeros_like(fill) if grads[1] is None else grads[1]
                 if not torch.allclose(got, rest, rtol=1e-6, atol=1e-7, equal_nan=True):
                     return Row("wrong", f"sample {number}: other gradient of the fill: {got.item()} for {rest.item()}")
@@ -398,7 +410,8 @@ def check_second_gradient(op: Any, device: str = "cpu", limit: int = 2) -> Row:
                     found.append(None)
                     continue
                 weight = torch.randn(first.shape, dtype=first.dtype, generator=torch.Generator().manual_seed(9))
-                found.append(torch.autograd.grad((first * weight).sum(), values, allow_unused=True)[0])
+                total = (first * weight.to(first.device)).sum()
+                found.append(torch.autograd.grad(total, values, allow_unused=True)[0])
             except Exception as error:
                 if not found:
                     break  # the strided tensor has none either

@@ -93,6 +93,25 @@ def test_slices_are_copies_that_cannot_be_written_to(device: str) -> None:
         s[1:3, 2:5].zero_()
 
 
+@pytest.mark.parametrize(
+    ("left", "right"), [([1, 2], [0, 1]), ([2, 1], [1, 0]), ([-1], [1]), ([0], [2]), ([0, 1, 2], [2, 0, 1])]
+)
+@pytest.mark.parametrize("fill", [0.0, 0.5])
+@pytest.mark.parametrize("format", ["coo", "gcrs"])
+def test_contractions_with_a_strided_tensor(
+    left: list[int], right: list[int], fill: float, format: str, device: str
+) -> None:
+    s = random((5, 4, 3), 30, 0, device=device).with_fill(fill)
+    s = s if format == "coo" else s.to_gcs(row_dims=(2, 0))
+    x = torch.randn(4, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(device)
+    dims = (left, right)
+
+    found, turned = torch.tensordot(s, x, dims), torch.tensordot(x, s, dims[::-1])
+
+    assert torch.allclose(found, torch.tensordot(s.to_dense(), x, dims))
+    assert torch.allclose(turned, torch.tensordot(x, s.to_dense(), dims[::-1]))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex128])
 def test_sparse_times_sparse_of_every_dtype(dtype: torch.dtype, device: str) -> None:
     a = random((70, 90), 300, 0, dtype, device)
@@ -103,6 +122,21 @@ def test_sparse_times_sparse_of_every_dtype(dtype: torch.dtype, device: str) -> 
     assert lacewing.is_sparse_tensor(found)
     expected = (a.to_dense().to(torch.complex128) @ b.to_dense().to(torch.complex128)).to(dtype)
     assert torch.allclose(found.to_dense(), expected, rtol=1e-2, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("shape", [(300, 200, 400), (30, 50, 5000), (5, 4, 60_000)])
+def test_sparse_times_sparse_has_the_bits_of_the_reference(dtype: torch.dtype, shape: tuple[int, int, int]) -> None:
+    a = random(shape[:2], 2000, 0, dtype).coalesce()
+    b = random(shape[1:], 2000, 1, dtype).coalesce()
+    a.values().div_(3)  # sums round
+
+    found = a @ b
+    with lacewing.backend("reference"):
+        expected = a @ b
+
+    assert torch.equal(found.indices(), expected.indices())
+    assert torch.equal(found.values(), expected.values())
 
 
 def test_sparse_times_sparse_with_few_of_very_many_columns(device: str) -> None:

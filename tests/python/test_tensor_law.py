@@ -26,15 +26,20 @@ def _one_thread() -> Iterator[None]:
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ENTRIES = [op for op in op_db if op.name not in RANDOM]
+DOUBLES = [op for op in ENTRIES if torch.float64 in op.supported_dtypes("cpu") and op.name != "to_sparse"]
 # With fill 0 and all dims sparse, at least so many entries keep the format or have a strided result by nature.
 NATIVE = 400
-SECOND = 470  # entries whose second gradients were compared
+# Of the entries that have (second) gradients by the database, so many were compared: a few have no tensor of doubles to
+# begin with. A share, because databases differ between versions of torch.
+COMPARED = 0.92
 # torch's own last bit depends on where an element lies: a vector kernel takes blocks, a scalar one what is left.
 BY_PLACE = {
     "__rpow__", "atan2", "atanh", "cosh", "float_power", "hypot", "igamma", "logaddexp", "nn_functional_mish", "pow",
     "sinh",
 }  # fmt: skip
-REFUSED = {"nn.functional.embedding", "nn.functional.embedding_bag"}  # max_norm writes to the weight
+# Functions of torch.cuda.jiterator are no ops: they compile a kernel and give it the memory of their arguments.
+JITERATOR = {op.name for op in ENTRIES if op.name.startswith("jiterator_")}
+REFUSED = {"nn.functional.embedding", "nn.functional.embedding_bag"} | JITERATOR  # max_norm writes to the weight
 
 
 def table(rows: dict[str, Row]) -> Counter[str]:
@@ -96,7 +101,7 @@ def test_gradients_reach_the_values_and_the_fill_for_every_entry(device: str, sp
     counts = table(rows)
 
     assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
-    assert counts["native"] > 480
+    assert counts["native"] > COMPARED * sum(op.supports_autograd for op in DOUBLES)
 
 
 def test_second_gradients_are_those_of_the_strided_tensor(device: str) -> None:
@@ -105,11 +110,12 @@ def test_second_gradients_are_those_of_the_strided_tensor(device: str) -> None:
     counts = table(rows)
 
     assert [name for name, row in rows.items() if row.outcome == "wrong"] == []
-    assert counts["native"] > SECOND
+    assert counts["native"] > COMPARED * sum(op.supports_gradgrad for op in DOUBLES)
 
 
 def test_pointwise_ops_are_native_and_give_the_same_bits(device: str) -> None:
-    entries = [op for op in ENTRIES if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo))]
+    ufuncs = [op for op in ENTRIES if isinstance(op, (UnaryUfuncInfo, BinaryUfuncInfo))]
+    entries = [op for op in ufuncs if op.name not in JITERATOR]
 
     rows = {
         op.formatted_name: check_entry(op, device, limit=4, exact=op.formatted_name not in BY_PLACE) for op in entries

@@ -35,6 +35,20 @@ def peak():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) << 10
 
+def reset():
+    with open("/proc/self/clear_refs", "w") as refs:
+        refs.write("5")
+    return peak()
+
+# Some sandboxes take the reset and go on counting the peak of the whole run: nothing can be measured there.
+spent = torch.ones(32 << 20, dtype=torch.uint8)
+del spent
+low = reset()
+block = torch.ones(16 << 20, dtype=torch.uint8)
+if not 15 << 20 < peak() - low < 18 << 20:
+    sys.exit("no peak")
+del block
+
 def make(count, shape):
     g = torch.Generator().manual_seed(0)
     i = torch.stack([torch.randint(n, (count,), generator=g) for n in shape])
@@ -51,9 +65,7 @@ for name, op in ops().items():
         s = make(200_000, (3000, 2000, 100))
         s._used = False
         with lacewing.densify_policy("raise", 16 << 20):
-            with open("/proc/self/clear_refs", "w") as reset:
-                reset.write("5")
-            before = peak()
+            before = reset()
             result = op(s)
             held = peak() - before
         known = size([s] + [s._companion] * s._used)
@@ -73,6 +85,8 @@ def peaks() -> dict[str, list[int]]:
     environment = dict(os.environ, MALLOC_MMAP_THRESHOLD_="65536", OMP_NUM_THREADS="2")
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE), environment.get("PYTHONPATH", "")])
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", CHILD], capture_output=True, text=True, env=environment)
+    if run.stderr.rstrip().endswith("no peak"):
+        pytest.skip("the peak of a process cannot be reset here")
     assert run.returncode == 0, run.stderr
     found: dict[str, list[int]] = json.loads(run.stdout)
     return found

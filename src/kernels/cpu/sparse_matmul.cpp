@@ -11,41 +11,84 @@ namespace {
 constexpr std::int64_t kMostParts = 64;
 constexpr std::int64_t kPartWork = 1 << 13;
 
-/// A set of columns that gives them back in order: a bit for each, and a bit for each word of them.
+/// A set of columns that gives them back in order: a bit for each. For few columns, also a bit for each word of them;
+/// for many, the words are looked through.
 class ColumnSet {
  public:
   explicit ColumnSet(std::int64_t columns)
-      : words_(static_cast<std::size_t>(columns / 64 + 1), 0), summary_(words_.size() / 64 + 1, 0) {}
+      : words_(static_cast<std::size_t>(columns / 64 + 1), 0),
+        summary_(words_.size() / 64 + 1, 0),
+        used_(words_.size() + 1) {}
 
-  /// Whether the column is new.
-  bool add(std::int64_t column) {
+  bool is_few(std::int64_t columns) const { return columns < static_cast<std::int64_t>(words_.size()) / 8; }
+
+  void add_of_few(std::int32_t column) {
     const auto word = static_cast<std::size_t>(column >> 6);
-    const std::uint64_t bit = std::uint64_t{1} << (column & 63);
-    const bool is_new = (words_[word] & bit) == 0;
     if (words_[word] == 0) {
       summary_[word >> 6] |= std::uint64_t{1} << (word & 63);
     }
-    words_[word] |= bit;
-    return is_new;
+    words_[word] |= std::uint64_t{1} << (column & 63);
+  }
+  void add_of_many(std::int32_t column) {
+    words_[static_cast<std::size_t>(column >> 6)] |= std::uint64_t{1} << (column & 63);
   }
 
-  /// Calls f(column) in order, and empties the set.
+  /// Call f(column) in order, and empty the set.
   template <typename F>
-  void take(const F& f) {
+  void take_few(const F& f) {
     for (std::size_t s = 0; s < summary_.size(); ++s) {
       for (std::uint64_t left = summary_[s]; left != 0; left &= left - 1) {
-        const std::size_t word = s * 64 + static_cast<std::size_t>(std::countr_zero(left));
-        for (std::uint64_t bits = words_[word]; bits != 0; bits &= bits - 1) {
-          f(static_cast<std::int64_t>(word * 64) + std::countr_zero(bits));
-        }
-        words_[word] = 0;
+        take_word(s * 64 + static_cast<std::size_t>(std::countr_zero(left)), f);
       }
       summary_[s] = 0;
     }
   }
+  template <typename F>
+  void take_many(const F& f) {
+    std::size_t used = 0;
+    for (std::size_t word = 0; word < words_.size(); ++word) {
+      used_[used] = static_cast<std::uint32_t>(word);
+      used += words_[word] != 0 ? 1 : 0;
+    }
+    for (std::size_t k = 0; k < used; ++k) {
+      take_word(used_[k], f);
+    }
+  }
 
  private:
+  template <typename F>
+  void take_word(std::size_t word, const F& f) {
+    std::uint64_t bits = words_[word];
+    words_[word] = 0;
+    const auto base = static_cast<std::int64_t>(word * 64);
+    do {
+      f(base + std::countr_zero(bits));
+      bits &= bits - 1;
+    } while (bits != 0);
+  }
+
   std::vector<std::uint64_t> words_, summary_;
+  std::vector<std::uint32_t> used_;  ///< words with a bit; only its begin is touched
+};
+
+/// A set of columns that only counts them: a bit for each.
+class ColumnCounter {
+ public:
+  explicit ColumnCounter(std::int64_t columns) : words_(static_cast<std::size_t>(columns / 64 + 1), 0) {}
+
+  /// 1 where the column is new, else 0.
+  std::int64_t add(std::int32_t column) {
+    std::uint64_t& word = words_[static_cast<std::size_t>(column >> 6)];
+    const std::uint64_t before = word >> (column & 63);
+    word |= std::uint64_t{1} << (column & 63);
+    return static_cast<std::int64_t>(~before & 1);
+  }
+  void remove_word_of(std::int32_t column) { words_[static_cast<std::size_t>(column >> 6)] = 0; }
+  void clear() { std::fill(words_.begin(), words_.end(), 0); }
+  std::int64_t words() const { return static_cast<std::int64_t>(words_.size()); }
+
+ private:
+  std::vector<std::uint64_t> words_;
 };
 
 }  // namespace
@@ -55,6 +98,22 @@ template <typename F>
 void SparseMatmul::for_parts(const F& f) const {
   executor_.parallel_for(0, static_cast<std::int64_t>(cuts_.size()) - 1, 1,
                          [&](std::int64_t first, std::int64_t last) { f(first, last); });
+}
+
+/// Calls of_entry(t)(u) on the pairs (entry t of a, entry u of b) that meet in row r.
+template <typename F>
+void SparseMatmul::each_product(std::int64_t r, const F& of_entry) const {
+  for (std::int64_t t = a_.segments[r]; t < a_.segments[r + 1]; ++t) {
+    const std::int64_t row = b_row_[static_cast<std::size_t>(t)];
+    if (row < 0) {
+      continue;
+    }
+    const auto visit = of_entry(t);
+    const std::int64_t end = b_.segments[row + 1];
+    for (std::int64_t u = b_.segments[row]; u < end; ++u) {
+      visit(u);
+    }
+  }
 }
 
 SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t shared, std::int64_t columns,
@@ -85,7 +144,7 @@ SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t sh
     const std::int64_t* const found = std::lower_bound(b.keys, b.keys + b.rows, key);
     return found != b.keys + b.rows && *found == key ? found - b.keys : -1;
   };
-  std::vector<std::int64_t> work(static_cast<std::size_t>(a.rows) + 1, 0);
+  work_.assign(static_cast<std::size_t>(a.rows) + 1, 0);
   executor.parallel_for(0, a.rows, 1024, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
       std::int64_t products = 1;
@@ -94,30 +153,33 @@ SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t sh
         b_row_[static_cast<std::size_t>(t)] = row;
         products += row < 0 ? 0 : b.segments[row + 1] - b.segments[row];
       }
-      work[static_cast<std::size_t>(r) + 1] = products;
+      work_[static_cast<std::size_t>(r) + 1] = products;
     }
   });
-  for (std::size_t r = 1; r < work.size(); ++r) {
-    work[r] += work[r - 1];
+  for (std::size_t r = 1; r < work_.size(); ++r) {
+    work_[r] += work_[r - 1];
   }
-  const std::int64_t parts = std::clamp<std::int64_t>(work.back() / kPartWork, 1, kMostParts);
+  const std::int64_t parts = std::clamp<std::int64_t>(work_.back() / kPartWork, 1, kMostParts);
   for (std::int64_t p = 0; p <= parts; ++p) {
-    cuts_.push_back(p == parts ? a.rows
-                               : std::lower_bound(work.begin(), work.end(), work.back() * p / parts) - work.begin());
+    cuts_.push_back(
+        p == parts ? a.rows : std::lower_bound(work_.begin(), work_.end(), work_.back() * p / parts) - work_.begin());
   }
   starts_.assign(cuts_.size(), 0);
   for_parts([&](std::int64_t first, std::int64_t last) {
-    ColumnSet set(columns_);
+    ColumnCounter seen(columns_);
     for (std::int64_t part = first; part < last; ++part) {
       std::int64_t count = 0;
       for (std::int64_t r = cuts_[static_cast<std::size_t>(part)]; r < cuts_[static_cast<std::size_t>(part) + 1]; ++r) {
-        for (std::int64_t t = a_.segments[r]; t < a_.segments[r + 1]; ++t) {
-          const std::int64_t row = b_row_[static_cast<std::size_t>(t)];
-          for (std::int64_t u = row < 0 ? 0 : b_.segments[row]; u < (row < 0 ? 0 : b_.segments[row + 1]); ++u) {
-            count += set.add(b_columns_[static_cast<std::size_t>(u)]) ? 1 : 0;
-          }
+        const auto each = [&](const auto& visit) {
+          each_product(
+              r, [&](std::int64_t) { return [&](std::int64_t u) { visit(b_columns_[static_cast<std::size_t>(u)]); }; });
+        };
+        each([&](std::int32_t column) { count += seen.add(column); });
+        if (products_of(r) < seen.words() / 8) {
+          each([&](std::int32_t column) { seen.remove_word_of(column); });
+        } else {
+          seen.clear();
         }
-        set.take([](std::int64_t) {});
       }
       starts_[static_cast<std::size_t>(part) + 1] = count;
     }
@@ -137,25 +199,28 @@ void SparseMatmul::write_as(const T* a_values, const T* b_values, const std::int
     for (std::int64_t part = first; part < last; ++part) {
       std::int64_t next = starts_[static_cast<std::size_t>(part)];
       for (std::int64_t r = cuts_[static_cast<std::size_t>(part)]; r < cuts_[static_cast<std::size_t>(part) + 1]; ++r) {
-        for (std::int64_t t = a_.segments[r]; t < a_.segments[r + 1]; ++t) {
-          const std::int64_t row = b_row_[static_cast<std::size_t>(t)];
-          if (row < 0) {
-            continue;
-          }
-          const Acc left = widen(a_values[t]);
-          for (std::int64_t u = b_.segments[row]; u < b_.segments[row + 1]; ++u) {
-            const std::int32_t column = b_columns_[static_cast<std::size_t>(u)];
-            sums[static_cast<std::size_t>(column)] += left * widen(b_values[u]);
-            set.add(column);
-          }
-        }
-        const std::int64_t base = a_.keys[r] * key_stride;
-        set.take([&](std::int64_t column) {
+        const auto add_products = [&](const auto& mark) {
+          each_product(r, [&](std::int64_t t) {
+            return [&, left = widen(a_values[t])](std::int64_t u) {
+              const std::int32_t column = b_columns_[static_cast<std::size_t>(u)];
+              sums[static_cast<std::size_t>(column)] += left * widen(b_values[u]);
+              mark(column);
+            };
+          });
+        };
+        const auto write_sum = [&, base = a_.keys[r] * key_stride](std::int64_t column) {
           Acc& sum = sums[static_cast<std::size_t>(column)];
           keys[next] = base + (column_keys == nullptr ? column : column_keys[column]);
           values[next++] = narrow<T>(sum);
           sum = Acc{};
-        });
+        };
+        if (set.is_few(products_of(r))) {
+          add_products([&](std::int32_t column) { set.add_of_few(column); });
+          set.take_few(write_sum);
+        } else {
+          add_products([&](std::int32_t column) { set.add_of_many(column); });
+          set.take_many(write_sum);
+        }
       }
     }
   });

@@ -38,13 +38,15 @@ TEST(IndexSet, KeysAreRowMajorAndTurnBack) {
   // (2, 3, 4): the index (1, 2, 3) has the key 23.
   const Keys indices{1, 0, 2, 1, 3, 0};
   const Keys sizes{2, 3, 4};
-  Keys keys(2);
+  Keys keys(2), some(2);
   Keys back(6);
 
-  linear_keys({indices.data(), 2, 2, 1}, sizes, keys.data(), serial_executor());
+  linear_keys({indices.data(), 2, 2, 1}, Keys{0, 1, 2}, sizes, keys.data(), serial_executor());
+  linear_keys({indices.data(), 2, 2, 1}, Keys{2, 0}, Keys{4, 2}, some.data(), serial_executor());
   unravel_keys(keys.data(), 2, sizes, back.data(), serial_executor());
 
   EXPECT_EQ(keys, (Keys{23, 4}));
+  EXPECT_EQ(some, (Keys{7, 0}));
   EXPECT_EQ(back, indices);
 }
 
@@ -79,7 +81,7 @@ TEST(IndexSet, KeysTurnBackAtTheEdgeOfInt64) {
   Keys indices(18), back(6);
 
   unravel_keys(keys.data(), 6, sizes, indices.data(), serial_executor());
-  linear_keys({indices.data(), 6, 6, 1}, sizes, back.data(), serial_executor());
+  linear_keys({indices.data(), 6, 6, 1}, Keys{0, 1, 2}, sizes, back.data(), serial_executor());
 
   EXPECT_EQ(back, keys);
   EXPECT_EQ(first_outside({indices.data(), 6, 6, 1}, sizes, serial_executor()), 6);
@@ -195,7 +197,7 @@ TEST(IndexSet, MergingGivesTheUnionAndTheIntersectionWithTheirPlaces) {
 
         // The keys themselves as elements, negative where a set lacks one.
         const std::int64_t none = -7;
-        all.write(keys.data(), {a.data(), &none, in_a.data()}, {b.data(), &none, in_b.data()}, sizeof(std::int64_t));
+        all.write(keys.data(), {a.data(), &none}, {b.data(), &none}, sizeof(std::int64_t), in_a.data(), in_b.data());
         next = 0;
         for (const auto& [key, where] : places) {
           ASSERT_EQ(std::pair(in_a[next], in_b[next]),
@@ -203,7 +205,29 @@ TEST(IndexSet, MergingGivesTheUnionAndTheIntersectionWithTheirPlaces) {
           ++next;
         }
 
+        // Numbers of the keys, combined; a set that lacks a key counts as 0.5 or 0.25.
+        const std::vector<double> x(a.begin(), a.end()), y(b.begin(), b.end());
+        const double x_fill = 0.5;
+        const double y_fill = 0.25;
+        std::vector<double> made(places.size());
+        const auto combined = [&](const KeyMerge& merge, Combine with) {
+          merge.write(keys.data(), {x.data(), &x_fill}, {y.data(), &y_fill}, with, /*wide=*/true, made.data());
+        };
+        combined(all, Combine::subtract);
+        next = 0;
+        for (const auto& [key, where] : places) {
+          const auto number = static_cast<double>(key);
+          ASSERT_EQ(keys[next], key);
+          ASSERT_EQ(made[next], (where.first < 0 ? x_fill : number) - (where.second < 0 ? y_fill : number));
+          ++next;
+        }
+
         const KeyMerge common(left, right, KeyMerge::Kept::common, executor_of(threads));
+        combined(common, Combine::multiply);
+        for (std::int64_t k = 0; k < common.count(); ++k) {
+          const auto number = static_cast<double>(keys[static_cast<std::size_t>(k)]);
+          ASSERT_EQ(made[static_cast<std::size_t>(k)], number * number);
+        }
         common.write(keys.data(), in_a.data(), in_b.data());
 
         Keys expected;
