@@ -21,8 +21,7 @@ at::Tensor walked(const BatchScope& scope, F&& f, const Operands&... operands) {
   if (carrier == std::end(all)) {
     return f(operands.value...);
   }
-  return scope.wrap(
-      each_of_batch(carrier->value.sym_size(0), [&](std::int64_t i) { return f(operands.at(i)...); }));
+  return scope.wrap(each_of_batch(carrier->value.sym_size(0), [&](std::int64_t i) { return f(operands.at(i)...); }));
 }
 
 at::Tensor conv(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
@@ -43,8 +42,7 @@ at::Tensor weight_grad(const at::Tensor& features, const at::Tensor& grad, const
   refuse_batched_plan("sparse_conv_weight_grad", plan);
   const BatchScope scope{features, grad};
   return walked(
-      scope,
-      [&](const at::Tensor& x, const at::Tensor& g) { return weight_grad_op().call(x, g, plan, meta, groups); },
+      scope, [&](const at::Tensor& x, const at::Tensor& g) { return weight_grad_op().call(x, g, plan, meta, groups); },
       scope.unwrap(features), scope.unwrap(grad));
 }
 
