@@ -122,7 +122,9 @@ class _Worker:
         x = self.spconv.SparseConvTensor(self.features, self.voxels, self.shape, self.batch)
         x.indice_dict = self.maps
         with torch.set_grad_enabled(self.upstream is not None):
-            out = self.layer(x).features
+            y = self.layer(x)
+        self.maps = y.indice_dict  # the layer fills a copy
+        out = y.features
         if self.upstream is None:
             return (out,)
         return (out.detach(), *torch.autograd.grad(out, (self.features, self.layer.weight), self.upstream))

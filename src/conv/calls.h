@@ -29,6 +29,9 @@ using PlanSignature = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const Optio
 /// lacewing::sparse_max_pool: values and source rows.
 using MaxPoolSignature = std::tuple<at::Tensor, at::Tensor>(const at::Tensor& features, const at::Tensor& plan,
                                                             at::IntArrayRef meta);
+/// lacewing::sparse_max_pool_grad: of the features, from that of the values.
+using MaxPoolGradSignature = at::Tensor(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan,
+                                        at::IntArrayRef meta);
 
 inline const auto& conv_op() {
   static const auto op =
@@ -52,6 +55,13 @@ inline const auto& plan_op() {
 inline const auto& max_pool_op() {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_max_pool", "").typed<MaxPoolSignature>();
+  return op;
+}
+
+inline const auto& max_pool_grad_op() {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("lacewing::sparse_max_pool_grad", "")
+                             .typed<MaxPoolGradSignature>();
   return op;
 }
 

@@ -28,14 +28,6 @@ using torch::autograd::variable_list;
 constexpr const char* kPool = "sparse_max_pool";
 constexpr const char* kPoolGrad = "sparse_max_pool_grad";
 
-using PoolGradSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::IntArrayRef);
-
-const auto& pool_grad_op() {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_max_pool_grad", "").typed<PoolGradSignature>();
-  return op;
-}
-
 /// Calls f(kernels, executor) of the device that runs.
 template <typename F>
 void with_kernels(const at::Tensor& tensor, F&& f) {
@@ -138,7 +130,7 @@ struct MaxPoolBackward : torch::autograd::Node {
   variable_list apply(variable_list&& grads) override {
     variable_list result(1);
     if (grads[0].defined() && task_should_compute_output(0)) {
-      result[0] = pool_grad_op().call(grads[0], arg.unpack(), plan.unpack(), meta);
+      result[0] = max_pool_grad_op().call(grads[0], arg.unpack(), plan.unpack(), meta);
     }
     return result;
   }
@@ -199,11 +191,11 @@ at::Tensor max_pool_grad_autograd(c10::DispatchKeySet keys, const at::Tensor& gr
   at::Tensor out;
   {
     const at::AutoDispatchBelowADInplaceOrView below;
-    out = pool_grad_op().redispatch(keys & c10::after_autograd_keyset, grad, arg, plan, meta);
+    out = max_pool_grad_op().redispatch(keys & c10::after_autograd_keyset, grad, arg, plan, meta);
   }
   autograd::set_history(out, node);
   if (const at::Tensor t = autograd::tangent(grad); t.defined()) {
-    out._set_fw_grad(pool_grad_op().call(t, arg, plan, meta), /*level=*/0, /*is_inplace_op=*/false);
+    out._set_fw_grad(max_pool_grad_op().call(t, arg, plan, meta), /*level=*/0, /*is_inplace_op=*/false);
   }
   return out;
 }

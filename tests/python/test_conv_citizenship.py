@@ -11,8 +11,15 @@ import pytest
 import torch
 from torch.func import grad, jacfwd, jacrev, vmap
 
-from conv_support import cloud, random
-from lacewing.conv import ConvolutionPlan, SubmanifoldConv, VoxelTensor, sparse_conv, sparse_conv_workspace
+from conv_support import cloud, oracle, random
+from lacewing.conv import (
+    ConvolutionPlan,
+    SubmanifoldConv,
+    VoxelTensor,
+    max_pool,
+    sparse_conv,
+    sparse_conv_workspace,
+)
 from test_product_memory import VIEWS, executed, peak_beyond
 
 OPS = torch.ops.lacewing
@@ -91,12 +98,68 @@ def test_functorch(device: str) -> None:
     expected = torch.autograd.grad(total(x, weight, bias), (x, weight, bias))
     torch.testing.assert_close(grad(total, argnums=(0, 1, 2))(x, weight, bias), expected)
     torch.testing.assert_close(
-        jacrev(run, argnums=(0, 1))(x, weight, bias), jacfwd(run, argnums=(0, 1))(x, weight, bias)
+        jacrev(run, argnums=(0, 1, 2))(x, weight, bias), jacfwd(run, argnums=(0, 1, 2))(x, weight, bias)
     )
-    many = torch.stack([x, 2 * x])
     torch.testing.assert_close(
-        vmap(run, (0, None, None))(many, weight, bias), torch.stack([run(x, weight, bias), run(2 * x, weight, bias)])
+        jacrev(grad(total, 1))(x, weight, bias),
+        oracle_jacobian(plan, x, weight, bias),  # mixed second derivatives
     )
+
+
+def oracle_jacobian(plan: ConvolutionPlan, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return jacrev(grad(lambda x, w: oracle(x, w, plan, bias).square().sum(), 1))(x, weight)
+
+
+@pytest.mark.filterwarnings("error:There is a performance drop")
+@pytest.mark.parametrize("algorithm", ["automatic", "gather_gemm_scatter"])
+@pytest.mark.parametrize(
+    "in_dims", [(0, None, None), (None, 0, None), (None, None, 0), (1, 2, None), (0, 0, 0), (-1, 0, 1)], ids=str
+)
+def test_vmap(in_dims: tuple[int | None, ...], algorithm: str, device: str) -> None:
+    """Values and the gradients of each of the batch: features, weights and biases."""
+    plan, *single = make(device, groups=2)
+    plan = plan.with_algorithm(algorithm)
+    parts = [[t.detach(), -2 * t.detach(), t.detach() + 1] for t in single]
+    inputs = [p[0] if d is None else torch.stack(p, d) for p, d in zip(parts, in_dims, strict=True)]
+    run = lambda x, w, b: sparse_conv(x, w, plan, b)
+    gradients = grad(lambda *a: run(*a).square().sum(), argnums=(0, 1, 2))
+    each = [[p[0] if d is None else p[i] for p, d in zip(parts, in_dims, strict=True)] for i in range(3)]
+
+    values = vmap(run, in_dims)(*inputs)
+    found = vmap(gradients, in_dims)(*inputs)
+
+    torch.testing.assert_close(values, torch.stack([run(*a) for a in each]))
+    for mine, theirs in zip(found, zip(*(gradients(*a) for a in each), strict=True), strict=True):
+        torch.testing.assert_close(mine, torch.stack(theirs))
+
+
+@pytest.mark.filterwarnings("error:There is a performance drop")
+def test_vmap_of_max_pool(device: str) -> None:
+    plan, x, _, _ = make(device)
+    many = random(3, 2, *x.shape, seed=5, device=device)
+    gradient = grad(lambda x: max_pool(x, plan).pow(3).sum())
+
+    found = vmap(vmap(lambda x: (max_pool(x, plan), gradient(x))), in_dims=1)(many)
+
+    for i in range(3):
+        for j in range(2):
+            torch.testing.assert_close(found[0][j, i], max_pool(many[i, j], plan))
+            torch.testing.assert_close(found[1][j, i], gradient(many[i, j]))
+
+
+def test_vmap_at_its_edges(device: str) -> None:
+    plan, x, weight, bias = make(device)
+    run = lambda x, w: sparse_conv(x, w, plan, bias)
+
+    nested = vmap(vmap(run, (None, 0)), (0, None))(torch.stack([x, 3 * x]), torch.stack([weight, -weight, 2 * weight]))
+    empty = vmap(run, (0, None))(x.new_zeros(0, *x.shape), weight)
+
+    torch.testing.assert_close(nested[1, 2], run(3 * x, 2 * weight))
+    assert empty.shape == (0, len(plan.target), 3)
+    with pytest.raises(RuntimeError, match=r"features must have 2 dimensions, not shape \(2,\)"):
+        vmap(run, (0, None))(x, weight)
+    with pytest.raises(RuntimeError, match=r"\[lacewing.sparse_conv\] vmap over a plan is not possible"):
+        vmap(lambda array: OPS.sparse_conv(x, weight, None, array, plan._meta))(torch.stack([plan._array] * 2))
 
 
 def test_autocast(device: str) -> None:

@@ -1,6 +1,8 @@
 // Register-blocked microkernels on indirectly addressed rows, and how a matrix is cut into their blocks.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/cpu/simd.h"
 
 /// A function of its own: inlined among its siblings, a block's sums and pointers would not keep their registers.
@@ -79,30 +81,42 @@ LACEWING_INLINE void prefetch_rows(const A* const* rows, std::int64_t count, std
   }
 }
 
-/// c[i] += a[i] @ b for Rows rows at pointers: a[i] has `depth` entries, b is (depth, columns) with stride ldb.
+/// c[i] += a[i] @ b for Rows rows at pointers: a[i] has `depth` > 0 entries, b is (depth, columns) with stride ldb. The
+/// `ahead` rows behind them in `a` are asked for line by line on the way: all at once they would hold up the loads of
+/// b. (A loop that might not run would make the compiler keep a second copy of the sums, on the stack.)
 template <typename A, int Rows, int Vectors, bool Part>
-LACEWING_BLOCK void row_block(const A* const* a, A* const* c, const A* b, std::int64_t ldb, std::int64_t depth,
-                              int part) {
+LACEWING_BLOCK void row_block(const A* const* a, A* const* c, std::int64_t ahead, const A* b, std::int64_t ldb,
+                              std::int64_t depth, int part) {
+  constexpr std::int64_t line = 64 / sizeof(A);
   const auto row = [&](int i) LACEWING_INLINE_LAMBDA { return c[i]; };
   BlockSums<A, Rows, Vectors, Part> sums;
   sums.load(row, part);
-  for (std::int64_t k = 0; k < depth; ++k) {
-    sums.add([&](int i) LACEWING_INLINE_LAMBDA { return a[i][k]; }, b + k * ldb, part);
-  }
+  std::int64_t k = 0;
+  do {
+    for (std::int64_t i = 0; i < ahead; ++i) {
+      __builtin_prefetch(a[Rows + i] + k);
+    }
+    const std::int64_t end = std::min(k + line, depth);
+    do {
+      sums.add([&](int i) LACEWING_INLINE_LAMBDA { return a[i][k]; }, b + k * ldb, part);
+    } while (++k < end);
+  } while (k < depth);
   sums.store(row, part);
 }
 
-/// c[i, :] += sum over p of a[p][i] * b[p][:] for Rows entries of each a[p]: a block of a sum of outer products.
+/// c[i, :] += sum over p of a[p][i] * b[p][:] for Rows entries of each a[p]: a block of a sum of outer products. There
+/// is at least one pair.
 template <typename A, int Rows, int Vectors, bool Part>
 LACEWING_BLOCK void outer_block(const A* const* a, std::int64_t a_offset, const A* const* b, std::int64_t b_offset,
                                 std::int64_t pairs, A* c, std::int64_t ldc, int part) {
   const auto row = [&](int i) LACEWING_INLINE_LAMBDA { return c + i * ldc; };
   BlockSums<A, Rows, Vectors, Part> sums;
   sums.load(row, part);
-  for (std::int64_t p = 0; p < pairs; ++p) {
+  std::int64_t p = 0;
+  do {
     const A* const left = a[p] + a_offset;
     sums.add([&](int i) LACEWING_INLINE_LAMBDA { return left[i]; }, b[p] + b_offset, part);
-  }
+  } while (++p < pairs);
   sums.store(row, part);
 }
 

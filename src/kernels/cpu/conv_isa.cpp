@@ -57,10 +57,8 @@ class TileConv {
 
   /// Outputs of the sorted voxels [begin, end).
   void run(std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      start(target(i));
-    }
     if (schedule_.depthwise) {
+      start(begin, end, 0, width_);
       add_depthwise(begin, end);
     } else {
       for (std::int64_t g = 0; g < args_.groups; ++g) {
@@ -87,12 +85,15 @@ class TileConv {
     }
   }
 
-  void start(std::int64_t row) {
-    Acc* const y = sum_row(row);
-    if (args_.bias != nullptr) {
-      widen_row(static_cast<const T*>(args_.bias), y, width_);
-    } else {
-      std::fill_n(y, width_, Acc{});
+  /// The bias, or zeros, in these columns of the tile.
+  void start(std::int64_t begin, std::int64_t end, std::int64_t column, std::int64_t columns) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      Acc* const y = sum_row(target(i)) + column;
+      if (args_.bias != nullptr) {
+        widen_row(static_cast<const T*>(args_.bias) + column, y, columns);
+      } else {
+        std::fill_n(y, columns, Acc{});
+      }
     }
   }
 
@@ -125,6 +126,7 @@ class TileConv {
     for_column_blocks<Acc>(args_.out, [&](auto vectors, auto is_part, std::int64_t column,
                                           int part) LACEWING_INLINE_LAMBDA {
       const std::int64_t columns = decltype(is_part)::value ? part : decltype(vectors)::value * Simd<Acc>::lanes;
+      start(begin, end, group * args_.out + column, columns);
       for (std::int64_t channel = 0; channel < args_.in; channel += kConvDepth) {
         const std::int64_t depth = std::min(kConvDepth, args_.in - channel);
         for_tile_taps(
@@ -137,10 +139,9 @@ class TileConv {
                            // The next block's rows lie anywhere: they are on their way while this one is computed.
                            const std::int64_t next = at + decltype(rows)::value;
                            const auto ahead = std::min<std::int64_t>(decltype(rows)::value, count - next);
-                           prefetch_rows<Acc>(source + next, ahead, depth);
                            prefetch_rows<Acc>(sum + next, ahead, columns);
                            row_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
-                               source + at, sum + at, weight, stride, depth, part);
+                               source + at, sum + at, ahead, weight, stride, depth, part);
                          });
                        });
             });
