@@ -100,6 +100,7 @@ c10::intrusive_ptr<PrimitiveObject> make_primitive(const std::string& kind,
                                                    const std::optional<c10::intrusive_ptr<PatternObject>>& pattern,
                                                    bool has_bias) {
   if (kind == "sparse") {
+    TORCH_CHECK(pattern.has_value(), "[lacewing.etp.sparse_mm] a sparse primitive needs a pattern");
     return c10::make_intrusive<PrimitiveObject>(sparse_primitive((*pattern)->pattern, has_bias));
   }
   return c10::make_intrusive<PrimitiveObject>(kind == "dense" ? dense_primitive(has_bias)
@@ -134,7 +135,10 @@ c10::intrusive_ptr<CellObject> make_ready(const std::vector<std::string>& words,
 
 c10::intrusive_ptr<CellObject> make_callback(std::int64_t id, std::int64_t states) {
   return c10::make_intrusive<CellObject>(make_cell(
-      states, [id](const at::Tensor& y, const at::Tensor& h) { return call_back(id, "forward", {y, h}).at(0); },
+      states,
+      [id](const at::Tensor& y, const at::Tensor& h) {
+        return call_back(id, "forward", {y, h}).at(0);
+      },
       [id](const at::Tensor& h) { return call_back(id, "output", {h}).at(0); }));
 }
 
