@@ -135,10 +135,7 @@ c10::intrusive_ptr<CellObject> make_ready(const std::vector<std::string>& words,
 
 c10::intrusive_ptr<CellObject> make_callback(std::int64_t id, std::int64_t states) {
   return c10::make_intrusive<CellObject>(make_cell(
-      states,
-      [id](const at::Tensor& y, const at::Tensor& h) {
-        return call_back(id, "forward", {y, h}).at(0);
-      },
+      states, [id](const at::Tensor& y, const at::Tensor& h) { return call_back(id, "forward", {y, h}).at(0); },
       [id](const at::Tensor& h) { return call_back(id, "output", {h}).at(0); }));
 }
 

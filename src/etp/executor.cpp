@@ -283,6 +283,10 @@ Values Executor::save() {
   out["batched"] = at::scalar_tensor(impl_->batched, at::kBool);
   if (impl_->running) {
     out["state"] = impl_->state.clone();
+    if (impl_->spikes.defined()) {
+      // Not made again from the state: a kernel rounds once where torch's ops round twice.
+      out["spikes"] = batch_first(impl_->spikes).clone();
+    }
     for (auto& [key, trace] : impl_->learning->traces()) {
       out["trace." + key] = trace;
     }

@@ -345,6 +345,9 @@ struct Executor::Impl {
     learning->load(traces);
     state = batch_first(batch_last(from).clone());
     version = state._version();
+    if (saved.count("spikes") == 1 && cell->ready() != nullptr && kernels::spikes(to_params(*cell->ready()))) {
+      spikes = batch_last(restored(saved, "spikes", at::empty({batch, neurons}, like))).clone();
+    }
     steps = count;
   }
 };

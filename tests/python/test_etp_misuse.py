@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -217,6 +218,31 @@ def test_a_load_that_fails_leaves_a_reset_executor() -> None:
         for p in executor.parameters():
             p.grad = None
         assert torch.equal(run(executor, xs, loss)[0], expected[executor is pp])
+
+
+@ALGORITHMS
+def test_neurons_at_their_threshold_are_restored_with_their_spikes(algorithm: str) -> None:
+    size = 4000
+    places, betas = torch.arange(size), torch.linspace(0.1, 0.5, size)
+    diagonal = etp.SparsePattern.coo(places, places, (size, size))
+    ring = etp.SparsePattern.coo(places, places.roll(1), (size, size))
+    cell = etp.alif(beta=betas, threshold=0.4)
+
+    def network() -> etp.Executor:
+        again = etp.Connection(ring, torch.ones(size))
+        return etp.Executor(cell, etp.Connection(diagonal, torch.ones(size)), again, algorithm=algorithm)
+
+    whole, restored = network(), network()
+    h = whole.step(torch.full((2, size), 0.7))
+    for _ in range(4):
+        (v, a), seen = h.detach().unbind(-1), whole.output(h).detach()
+        kept, arriving = math.exp(-1 / 20) * v - 0.4 * seen, seen.roll(-1, 1)
+        h = whole.step(0.4 + betas * (math.exp(-1 / 200) * a + seen) - kept - arriving)
+    assert not torch.equal(whole.output(h), cell.output(h))  # one rounding decides
+
+    restored.load_state_dict(whole.state_dict())
+
+    assert torch.equal(restored.step(torch.ones(2, size)), whole.step(torch.ones(2, size)))
 
 
 def test_bad_parts_get_a_sentence() -> None:
