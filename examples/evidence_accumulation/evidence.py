@@ -122,7 +122,7 @@ def sequence(
         h = executor.step(x)
         if t < first:
             continue
-        logits = readout(h[..., -1])
+        logits = readout(h[..., -1] if algorithm != "readout-only" else h[..., -1].detach())
         total += logits.detach()
         loss = torch.nn.functional.cross_entropy(logits, labels) / config["response"]
         if algorithm == "readout-only":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -47,8 +47,7 @@ def as_size(op: str, argument: str, value: Any) -> int | None:
         raise TypeError(f"[lacewing.{op}] {argument} must be an int, not {type(value).__name__}")
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"[lacewing.{op}] {argument} = {value} does not fit 64 bits")
-    size: int = value
-    return size
+    return cast(int, value)
 
 
 def as_scale(op: str, values: Values, device: torch.device | None = None) -> Tensor | None:

@@ -100,6 +100,7 @@ c10::intrusive_ptr<PrimitiveObject> make_primitive(const std::string& kind,
                                                    const std::optional<c10::intrusive_ptr<PatternObject>>& pattern,
                                                    bool has_bias) {
   if (kind == "sparse") {
+    TORCH_CHECK(pattern.has_value(), "[lacewing.etp.sparse_mm] a sparse primitive needs a pattern");
     return c10::make_intrusive<PrimitiveObject>(sparse_primitive((*pattern)->pattern, has_bias));
   }
   return c10::make_intrusive<PrimitiveObject>(kind == "dense" ? dense_primitive(has_bias)

@@ -59,6 +59,10 @@ CellParams to_params(const CellOptions& options) {
   check_finite("threshold", options.threshold);
   check_finite("beta", options.beta);
   check_finite("gain", options.gain);
+  check_finite("gate_input", options.gate_input);
+  check_finite("gate_state", options.gate_state);
+  check_finite("gate_bias", options.gate_bias);
+  check_finite("candidate_state", options.candidate_state);
   TORCH_CHECK(options.width > 0, "[lacewing.", kCell, "] width must be positive, not ", options.width);
   CellParams params;
   params.kind = static_cast<CellKind>(place(kCell, "kind", options.kind, kinds));
@@ -84,6 +88,9 @@ CellParams to_params(const CellOptions& options) {
     TORCH_CHECK(params.kind == CellKind::alif && options.betas->dim() == 1, "[lacewing.", kCell,
                 "] betas must be (O,) and belong to an alif cell, not shape ", shape_text(options.betas->sizes()),
                 " for ", options.kind);
+    TORCH_CHECK(at::isFloatingType(options.betas->scalar_type()) ||
+                    at::isIntegralType(options.betas->scalar_type(), /*includeBool=*/false),
+                "[lacewing.", kCell, "] betas must be real numbers, not ", dtype_text(options.betas->scalar_type()));
   }
   return params;
 }

@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/stack.h>
@@ -35,11 +36,14 @@ void check_result(const at::Tensor& next, const at::Tensor& h) {
 /// Ready cells, from their options.
 class ReadyCell : public Cell {
  public:
-  explicit ReadyCell(const CellOptions& options) : options_(options), params_(to_params(options)) {}
+  explicit ReadyCell(const CellOptions& options) : options_(options), params_(to_params(options)) {
+    TORCH_CHECK(!options.betas || at::isfinite(*options.betas).all().item<bool>(),
+                "[lacewing.etp.Cell] betas must be finite");
+  }
 
   std::int64_t states() const override { return kernels::states_of(params_); }
   bool position_wise() const override { return true; }
-  const CellOptions* ready() const override { return &options_; }
+  const CellOptions* ready() const override { return learns_betas() ? nullptr : &options_; }
 
   void check_neurons(std::int64_t neurons) const override {
     TORCH_CHECK(!options_.betas || options_.betas->size(0) == neurons, "[lacewing.etp.Cell] betas has ",
@@ -95,7 +99,7 @@ class ReadyCell : public Cell {
   Linearization linearize(const at::Tensor& y, const at::Tensor& h) const override {
     if (!fused(y)) {
       Linearization step = Cell::linearize(y, h);
-      step.next = step.next.detach();
+      step.next = learns_betas() ? step.next : step.next.detach();
       return step;
     }
     const auto [next, df, decay] = step_cell(options_, batch_last(y.detach()), batch_last(h.detach()));
@@ -104,15 +108,20 @@ class ReadyCell : public Cell {
 
   at::Tensor advance(const at::Tensor& y, const at::Tensor& h, const at::Tensor& ef, double alpha) const override {
     if (!fused(y)) {
-      return Cell::advance(y, h, ef, alpha).detach();
+      const at::Tensor next = Cell::advance(y, h, ef, alpha);
+      return learns_betas() ? next : next.detach();
     }
     return batch_first(step_cell_factor(options_, batch_last(y.detach()), batch_last(h.detach()), ef, alpha));
   }
 
  private:
-  /// The reference backend and half precision derive the Jacobian from forward().
-  static bool fused(const at::Tensor& y) {
-    return backend() != Backend::reference && (y.scalar_type() == at::kFloat || y.scalar_type() == at::kDouble);
+  /// They get their gradient through forward().
+  bool learns_betas() const { return options_.betas && options_.betas->requires_grad(); }
+
+  /// The reference backend, half precision and betas that learn derive the Jacobian from forward().
+  bool fused(const at::Tensor& y) const {
+    return !learns_betas() && backend() != Backend::reference &&
+           (y.scalar_type() == at::kFloat || y.scalar_type() == at::kDouble);
   }
 
   CellOptions options_;

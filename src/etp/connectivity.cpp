@@ -1,5 +1,6 @@
 // Random and stored connectivity. Draws are made here, not by std distributions: those differ between libraries.
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <random>
 #include <sstream>
@@ -54,6 +55,11 @@ std::vector<std::int64_t> sample(Dice& dice, std::int64_t n, std::int64_t count,
   }
   return out;
 }
+
+constexpr const char* kBlank = " \t\r\v\f";
+
+/// Whether nothing is left of a line.
+bool at_end(std::istringstream& fields) { return (fields >> std::ws).eof(); }
 
 }  // namespace
 
@@ -126,38 +132,59 @@ LoadedMatrix read_matrix_market(const std::string& path) {
   std::string field;
   std::string symmetry;
   banner >> mark >> object >> format >> field >> symmetry;
+  for (std::string* const word : {&object, &format, &field, &symmetry}) {
+    std::transform(word->begin(), word->end(), word->begin(), [](unsigned char c) { return std::tolower(c); });
+  }
   TORCH_CHECK(mark == "%%MatrixMarket" && object == "matrix" && format == "coordinate" && symmetry == "general" &&
                   (field == "real" || field == "integer" || field == "pattern"),
               "[lacewing.", op, "] ", path,
               ", line 1: expected %%MatrixMarket matrix coordinate real|integer|pattern general, not ", line);
+  // The next line with something on it; false at the end.
   const auto next_line = [&] {
-    do {
+    while (std::getline(file, line)) {
       ++number;
-      TORCH_CHECK(std::getline(file, line), "[lacewing.", op, "] ", path, " ends at line ", number);
-    } while (line.empty() || line[0] == '%');
+      if (const auto first = line.find_first_not_of(kBlank); first != std::string::npos && line[first] != '%') {
+        return true;
+      }
+    }
+    return false;
   };
-  next_line();
+  const auto check_next_line = [&] {
+    TORCH_CHECK(next_line(), "[lacewing.", op, "] ", path, " ends after line ", number);
+  };
+  check_next_line();
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t nnz = 0;
-  TORCH_CHECK(std::istringstream(line) >> rows >> cols >> nnz && rows >= 0 && cols >= 0 && nnz >= 0, "[lacewing.", op,
+  std::istringstream sizes(line);
+  TORCH_CHECK(sizes >> rows >> cols >> nnz && at_end(sizes) && rows >= 0 && cols >= 0 && nnz >= 0, "[lacewing.", op,
               "] ", path, ", line ", number, ": expected rows, columns and entries, not ", line);
   std::vector<std::int64_t> row;
   std::vector<std::int64_t> col;
   std::vector<double> value;
   for (std::int64_t k = 0; k < nnz; ++k) {
-    next_line();
+    check_next_line();
     std::istringstream fields(line);
     std::int64_t i = 0;
     std::int64_t j = 0;
+    std::int64_t whole = 1;
     double v = 1;
-    const bool good = fields >> i >> j && (field == "pattern" || fields >> v);
+    bool good = static_cast<bool>(fields >> i >> j);
+    if (field == "integer") {
+      good = good && fields >> whole;
+      v = static_cast<double>(whole);
+    } else if (field == "real") {
+      good = good && fields >> v;
+    }
+    good = good && at_end(fields);
     TORCH_CHECK(good && i >= 1 && i <= rows && j >= 1 && j <= cols, "[lacewing.", op, "] ", path, ", line ", number,
                 ": expected an entry of a (", rows, ", ", cols, ") matrix, not ", line);
     row.push_back(i - 1);
     col.push_back(j - 1);
     value.push_back(v);
   }
+  TORCH_CHECK(!next_line(), "[lacewing.", op, "] ", path, ", line ", number, ": there are more than the ", nnz,
+              " entries that the file announces");
   return {SparsePattern::coo(index_tensor(row), index_tensor(col), rows, cols),
           at::tensor(at::ArrayRef<double>(value), at::kDouble)};
 }

@@ -90,7 +90,7 @@ class FusedTrace : public PartTrace {
     const bool learns = std::any_of(steps.g.begin(), steps.g.end(), [](const at::Tensor& g) { return g.defined(); });
     for (const auto& [key, trace] : stored) {
       const auto* const columns = key == "bias" ? nullptr : &primitive().pattern()->by_column();
-      if (!learns) {
+      if (!learns || !trainable().at(key).requires_grad()) {
         update_trace(trace, columns, steps, std::nullopt);
         continue;
       }
@@ -248,7 +248,18 @@ class DRtrl : public Learning {
 
 }  // namespace
 
+Values detached(const Connection& connection) {
+  Values out;
+  for (const auto& [key, tensor] : connection.trainable) {
+    out[key] = tensor.detach();
+  }
+  return out;
+}
+
 void add_gradient(const at::Tensor& leaf, const at::Tensor& gradient, double factor) {
+  if (!leaf.requires_grad()) {
+    return;
+  }
   if (leaf.grad().defined()) {
     leaf.mutable_grad().add_(gradient, factor);
   } else {
@@ -259,7 +270,8 @@ void add_gradient(const at::Tensor& leaf, const at::Tensor& gradient, double fac
 GradientSink::GradientSink(const at::Tensor& leaf) : leaf_(leaf) {
   const bool wide = leaf.scalar_type() == at::kFloat || leaf.scalar_type() == at::kDouble;
   const at::Tensor& grad = leaf.grad();
-  const bool usable = wide && grad.defined() && grad.sizes() == leaf.sizes() && grad.device() == leaf.device() &&
+  const bool usable = wide && leaf.requires_grad() && grad.defined() && grad.layout() == at::kStrided &&
+                      grad.sizes() == leaf.sizes() && grad.device() == leaf.device() &&
                       grad.scalar_type() == leaf.scalar_type() && grad.is_contiguous() && !grad.requires_grad();
   sum_ = usable ? grad
                 : at::zeros(leaf.sizes(),
@@ -267,7 +279,9 @@ GradientSink::GradientSink(const at::Tensor& leaf) : leaf_(leaf) {
 }
 
 void GradientSink::arrive() const {
-  if (!sum_.is_same(leaf_.grad())) {
+  if (sum_.is_same(leaf_.grad())) {
+    sum_.unsafeGetTensorImpl()->bump_version();  // the kernel wrote behind autograd's back
+  } else {
     add_gradient(leaf_, sum_.to(leaf_.scalar_type()));
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,6 +45,11 @@ struct Taken {
   at::Tensor before;  ///< and the state that it began with
 };
 
+/// What is wrong with the rules of a primitive for D-RTRL, whose trace knows one output for each value: nothing, for
+/// those that ship. Probed at a random x.
+std::optional<Analysis> analyze_rules(const Connection& connection, std::int64_t inputs, std::int64_t outputs,
+                                      at::TensorOptions options);
+
 class Learning {
  public:
   virtual ~Learning() = default;
@@ -67,11 +73,14 @@ class Learning {
 std::unique_ptr<Learning> make_drtrl(const std::vector<Part>& parts);
 std::unique_ptr<Learning> make_pp(const std::vector<Part>& parts, double alpha);
 
-/// Adds a multiple to the gradient of a leaf.
+/// The values of a connection as constants.
+Values detached(const Connection& connection);
+
+/// Adds a multiple to the gradient of a leaf that requires one.
 void add_gradient(const at::Tensor& leaf, const at::Tensor& gradient, double factor = 1);
 
 /// Where a kernel adds up the gradient of a leaf: its own .grad(), or zeros (float32 for a half leaf) which arrive
-/// there at the end.
+/// there at the end, unless the leaf requires no gradient.
 class GradientSink {
  public:
   explicit GradientSink(const at::Tensor& leaf);

@@ -11,6 +11,7 @@
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/sort.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
 
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/etp/pattern.h>
@@ -188,7 +189,8 @@ void SparsePattern::check_matmul(const at::Tensor& x, const at::Tensor& values) 
 at::Tensor SparsePattern::matmul(const at::Tensor& x, const at::Tensor& values) const {
   check_matmul(x, values);
   const SparseProductInfos& infos = state_->forward;
-  const at::Tensor flat = x.reshape({-1, rows()});
+  // Not -1: with no inputs that says nothing about the batch.
+  const at::Tensor flat = x.reshape({c10::multiply_integers(x.sizes().slice(0, x.dim() - 1)), rows()});
   const at::Tensor out = sparse_scavec(values, flat.t().contiguous(), infos.fwd, infos.bwd1, infos.bwd2);
   if (out.requires_grad()) {
     // The gradient arrives with the batch first, and the products below would gather it entry by entry.

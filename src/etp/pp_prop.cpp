@@ -118,14 +118,6 @@ class PpProp : public Learning {
   }
 
  private:
-  static Values detached(const Connection& connection) {
-    Values out;
-    for (const auto& [key, tensor] : connection.trainable) {
-      out[key] = tensor.detach();
-    }
-    return out;
-  }
-
   std::vector<Part> parts_;
   double alpha_;
   std::vector<at::Tensor> inputs_;

@@ -1,4 +1,6 @@
 // The primitives that ship: sparse, dense and elementwise, each with its rules.
+#include <optional>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -8,6 +10,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/accumulate.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <lacewing/etp/primitive.h>
@@ -29,6 +32,8 @@ const at::Tensor& value(const char* op, const Values& values, const char* name) 
 class WithBias : public Primitive {
  public:
   explicit WithBias(bool has_bias) : has_bias_(has_bias) {}
+
+  bool one_output_each() const override { return true; }
 
   void check(const Values& trainable) const override {
     const std::string op = "etp." + name();
@@ -54,6 +59,7 @@ class WithBias : public Primitive {
                       0, static_cast<std::size_t>(g.dim() == bias.dim() ? bias.dim() : bias.dim() - 1)) == g.sizes(),
                   "[lacewing.etp.yw_to_w] g of shape ", shape_text(g.sizes()), " and a bias trace of shape ",
                   shape_text(bias.sizes()), " do not fit");
+      check_same_dtype("etp.yw_to_w", "g", g, "the bias trace", bias);
       out["bias"] = factor * bias;
     } else {
       TORCH_CHECK(trace.find("bias") == trace.end(),
@@ -92,6 +98,7 @@ class SparsePrimitive : public WithBias {
   std::string name() const override { return "sparse_mm"; }
   const SparsePattern* pattern() const override { return &pattern_; }
   std::int64_t outputs(const Values&) const override { return pattern_.cols(); }
+  std::optional<std::int64_t> inputs(const Values&) const override { return pattern_.rows(); }
   at::Tensor forward(const at::Tensor& x, const Values& trainable) const override {
     return biased(pattern_.matmul(x, value("etp.sparse_mm", trainable, "weight")), trainable);
   }
@@ -125,8 +132,13 @@ class DensePrimitive : public WithBias {
 
   std::string name() const override { return "dense_mm"; }
   std::int64_t outputs(const Values& trainable) const override { return trainable.at("weight").size(1); }
+  std::optional<std::int64_t> inputs(const Values& trainable) const override { return trainable.at("weight").size(0); }
   at::Tensor forward(const at::Tensor& x, const Values& trainable) const override {
-    return biased(at::matmul(x, value("etp.dense_mm", trainable, "weight")), trainable);
+    const at::Tensor& weight = value("etp.dense_mm", trainable, "weight");
+    TORCH_CHECK(x.dim() >= 1 && x.size(-1) == weight.size(0), "[lacewing.etp.dense_mm] x of shape ",
+                shape_text(x.sizes()), " must end with the ", weight.size(0), " inputs of the weight");
+    check_same_dtype("etp.dense_mm", "x", x, "the weight", weight);
+    return biased(at::matmul(x, weight), trainable);
   }
   Values each_xy_to_dw(const at::Tensor& x, const at::Tensor& g, const Values&) const override {
     Values out{{"weight", x.unsqueeze(-1) * g.unsqueeze(-2)}};
@@ -149,7 +161,9 @@ class DensePrimitive : public WithBias {
         continue;
       }
       const at::Tensor factor = over_states(g, batch + 1 + states).unsqueeze(batch);
-      if (factor.size(batch + 1) == trace.size(batch + 1) && (batch == 0 || g.size(0) == trace.size(0))) {
+      if (factor.size(batch + 1) == trace.size(batch + 1) && (batch == 0 || g.size(0) == trace.size(0)) &&
+          (g.dim() == batch + 1 || g.size(-1) == trace.size(-1))) {
+        check_same_dtype("etp.yw_to_w", "g", g, "the trace", trace);
         return factor * trace;
       }
     }
@@ -172,6 +186,7 @@ class ElementwisePrimitive : public WithBias {
 
   std::string name() const override { return "elementwise"; }
   std::int64_t outputs(const Values& trainable) const override { return trainable.at("weight").size(0); }
+  std::optional<std::int64_t> inputs(const Values& trainable) const override { return outputs(trainable); }
   at::Tensor forward(const at::Tensor& x, const Values& trainable) const override {
     const at::Tensor& weight = value("etp.elementwise", trainable, "weight");
     TORCH_CHECK(x.dim() >= 1 && x.size(-1) == weight.size(0), "[lacewing.etp.elementwise] x of shape ",
@@ -195,6 +210,7 @@ class ElementwisePrimitive : public WithBias {
     TORCH_CHECK(g.sizes() == trace.sizes().slice(0, static_cast<std::size_t>(g.dim())),
                 "[lacewing.etp.yw_to_w] g of shape ", shape_text(g.sizes()), " and a trace of shape ",
                 shape_text(trace.sizes()), " do not fit");
+    check_same_dtype("etp.yw_to_w", "g", g, "the trace", trace);
     return factor * trace;
   }
   at::Tensor weight_xy_to_dw(const at::Tensor& x, const at::Tensor& g, const Values&) const override {
@@ -246,7 +262,7 @@ Values Primitive::init_drtrl(const at::Tensor& x, const at::Tensor&, const Value
   for (const auto& [key, tensor] : trainable) {
     at::DimVector sizes(tensor.sizes());
     if (x.dim() >= 2) {
-      sizes.insert(sizes.begin(), x.size(0));
+      sizes.insert(sizes.begin(), c10::multiply_integers(x.sizes().slice(0, x.dim() - 1)));
     }
     sizes.push_back(states);
     out[key] = at::zeros(sizes, tensor.options().requires_grad(false));

@@ -40,7 +40,8 @@ struct Analysis {
 };
 
 /// Whether the gradients are those of back-propagation through time. A cell that is not known to be position-wise is
-/// run on random states, and its Jacobian from an all-ones cotangent is compared with one from random signs.
+/// run on random states, and its Jacobian from an all-ones cotangent is compared with one from random signs and powers
+/// of two, to the last bits. (A primitive of the user's is probed likewise, by D-RTRL's first step.)
 LACEWING_API Analysis analyze(const Cell& cell, std::int64_t neurons, bool recurrent, Algorithm algorithm,
                               at::TensorOptions options);
 
@@ -49,9 +50,9 @@ LACEWING_API Analysis analyze(const Cell& cell, std::int64_t neurons, bool recur
 ///     auto h = executor.step(x);                       // (B, O, S)
 ///     executor.backward(loss_of(readout(cell->output(h))));
 ///
-/// Gradients are added to .grad() of the connections' values; every other leaf that the loss reaches (a readout, a
-/// parameter of the cell) gets its ordinary same-step gradient. The trace is never part of the autograd graph. Not for
-/// use by several threads at a time.
+/// Gradients are added to .grad() of the connections' values that require one; every other leaf that the loss reaches
+/// (a readout, a parameter of the cell, what x was made from) gets its ordinary same-step gradient. The trace is never
+/// part of the autograd graph. Not for use by several threads at a time.
 class LACEWING_API Executor {
  public:
   /// Throws c10::Error with one sentence where the values do not fit or the analysis refuses the cell.
@@ -76,7 +77,9 @@ class LACEWING_API Executor {
   /// before it. Call backward() (or step() or window(), where there is no loss) before the next.
   at::Tensor window(const at::Tensor& x);
 
-  /// Adds the gradients of a loss on what the last step() or window() returned.
+  /// Adds the gradients of a loss on what the last step() or window() returned. Throws c10::Error where the loss
+  /// reaches an earlier one, or nothing of it. A loss that is differentiated in any other way makes the next call
+  /// throw, since the values would have learned nothing from it.
   void backward(const at::Tensor& loss);
 
   /// With absorb_every > 1: the gradients of all losses so far are in .grad() afterwards.
@@ -94,7 +97,8 @@ class LACEWING_API Executor {
   Values traces();
   std::int64_t steps() const;
 
-  /// State, traces and counters as tensors. Restoring them goes on with the same bits.
+  /// State, traces and counters as tensors. Restoring them goes on with the same bits; what does not fit is refused,
+  /// and leaves the executor reset.
   Values save();
   void load(const Values& saved);
 

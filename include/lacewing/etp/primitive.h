@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,8 @@ class LACEWING_API Primitive {
   virtual Values yw_to_w(const at::Tensor& g, const Values& trace) const = 0;
   /// dw of each sample by itself: (B, ...). Unless overridden, xy_to_dw of one sample after the other.
   virtual Values each_xy_to_dw(const at::Tensor& x, const at::Tensor& g, const Values& trainable) const;
-  /// Zeros of shape (B, ..., S), without B for a vector x; dtype and device of each value.
+  /// Zeros of shape (B, ..., S), without B for a vector x (leading dims of x flattened); dtype and device of each
+  /// value.
   virtual Values init_drtrl(const at::Tensor& x, const at::Tensor& y, const Values& trainable,
                             std::int64_t states) const;
   /// Zeros of shape (*y.shape, S), dtype of y.
@@ -40,8 +42,12 @@ class LACEWING_API Primitive {
                              std::int64_t states) const;
   /// The pattern, where the trace can be updated by the fused kernel; else null.
   virtual const SparsePattern* pattern() const { return nullptr; }
+  /// Known to be exact with D-RTRL: every value acts on one output alone, and yw_to_w picks its g. Others are probed.
+  virtual bool one_output_each() const { return false; }
   /// The number of outputs.
   virtual std::int64_t outputs(const Values& trainable) const = 0;
+  /// The number of inputs, where the primitive knows it.
+  virtual std::optional<std::int64_t> inputs(const Values& /*trainable*/) const { return std::nullopt; }
   /// Throws c10::Error with one sentence where the values do not fit.
   virtual void check(const Values& trainable) const = 0;
 };

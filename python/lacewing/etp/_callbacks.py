@@ -21,6 +21,13 @@ def register(owner: Any) -> int:
     return number
 
 
+def tensor(owner: str, what: str, value: Any) -> Tensor:
+    """What a function of the user's gave, which must be a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"[lacewing.etp.{owner}] {what} must give a tensor, not {type(value).__name__}")
+    return value
+
+
 def _answer(id: int, what: str, args: Sequence[Tensor]) -> list[Tensor]:
     owner = _owners.get(id)
     if owner is None:

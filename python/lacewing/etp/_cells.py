@@ -66,6 +66,12 @@ class _ReadyCell(Cell):
         numbers = [float(values[name]) for name in list(values)[4:]]
         self._handle = torch.classes.lacewing.EtpCell(words, flags, numbers, betas)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"kind": self.kind, "betas": self.betas, "options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        _ReadyCell.__init__(self, state["kind"], state["betas"], **state["options"])
+
 
 def _decay(op: str, argument: str, tau: float) -> float:
     if not tau > 0:
@@ -186,8 +192,16 @@ class FunctionCell(Cell):
 
     def _call(self, what: str, args: list[Tensor]) -> list[Tensor]:
         if what == "forward":
-            return [self._step(*args)]
-        return [args[0].select(-1, 0) if self._output is None else self._output(args[0])]
+            return [_callbacks.tensor("FunctionCell", "step", self._step(*args))]
+        if self._output is None:
+            return [args[0].select(-1, 0)]
+        return [_callbacks.tensor("FunctionCell", "output", self._output(args[0]))]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"states": self.states, "step": self._step, "output": self._output}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        FunctionCell.__init__(self, **state)
 
 
 def spike(x: Tensor, surrogate: str = "triangle", gain: float = 0.3, width: float = 1.0) -> Tensor:

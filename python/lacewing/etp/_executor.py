@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -43,18 +45,29 @@ class Connection:
     ship, and ``Connection.of(primitive, values, outputs)`` one of your own.
     """
 
+    values: Mapping[str, Tensor]
+    _handle: Any
+    _again: tuple[Callable[..., Connection], tuple[Any, ...], dict[str, Any]]
+
     def __init__(self, pattern: SparsePattern | SparseMatrix, weight: Tensor, bias: Tensor | None = None) -> None:
         self._set(native("sparse", pattern, bias is not None), weight, bias)
+        self._again = Connection, (pattern, weight, bias), {}
 
     def _set(self, handle: Any, weight: Tensor, bias: Tensor | None) -> None:
         self._handle = handle
-        self.values: Values = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+        # Read-only: an executor goes on with the tensors that it was made with.
+        self.values = MappingProxyType({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        function, args, keywords = self._again
+        return partial(function, **keywords), args
 
     @classmethod
     def dense(cls, weight: Tensor, bias: Tensor | None = None) -> Connection:
         """``y = x @ weight (+ bias)``: weight (I, O)."""
         connection = object.__new__(cls)
         connection._set(native("dense", None, bias is not None), weight, bias)
+        connection._again = Connection.dense, (weight, bias), {}
         return connection
 
     @classmethod
@@ -62,6 +75,7 @@ class Connection:
         """``y = x * weight (+ bias)``: weight (O,)."""
         connection = object.__new__(cls)
         connection._set(native("elementwise", None, bias is not None), weight, bias)
+        connection._again = Connection.elementwise, (weight, bias), {}
         return connection
 
     @classmethod
@@ -73,7 +87,8 @@ class Connection:
         connection._handle = torch.classes.lacewing.EtpPrimitive.callback(
             _callbacks.register(rules), primitive.name, rules.names, outputs
         )
-        connection.values = dict(values)
+        connection.values = MappingProxyType(dict(values))
+        connection._again = Connection.of, (primitive, dict(values), outputs), params
         return connection
 
     _rules: Any = None
@@ -146,14 +161,20 @@ class Executor:
         self._handle = torch.classes.lacewing.EtpExecutor(
             cell._handle,
             input._handle,
-            input.values,
+            dict(input.values),
             None if recurrent is None else recurrent._handle,
-            {} if recurrent is None else recurrent.values,
+            {} if recurrent is None else dict(recurrent.values),
             _algorithm("Executor", algorithm),
             alpha_of_rank(alpha) if isinstance(alpha, int) and algorithm == "pp-prop" else float(alpha),
             allow_approximate,
             check_finite,
             absorb_every,
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "[lacewing.etp.Executor] an executor cannot be copied or pickled: make another over the same connections "
+            "and give it state_dict()"
         )
 
     @property
@@ -194,7 +215,9 @@ class Executor:
     def backward(self, loss: Tensor) -> None:
         """Adds the gradients of a loss on what the last ``step`` or ``window`` returned.
 
-        Other leaves that the loss reaches (a readout, a parameter of the cell) get their ordinary same-step gradient.
+        Other leaves that the loss reaches (a readout, a parameter of the cell, what x depends on) get their ordinary
+        same-step gradient. Weights whose ``requires_grad`` was switched off get none. ``loss.backward()`` instead, and
+        a loss on an earlier step, are errors: the weights would learn nothing from it.
         """
         self._handle.backward(loss)
 
@@ -238,5 +261,5 @@ class Executor:
         return dict(self._handle.save())
 
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Restores what ``state_dict`` gave."""
+        """Restores what ``state_dict`` gave; where that does not fit, the executor is as after ``reset_state``."""
         self._handle.load(dict(saved))

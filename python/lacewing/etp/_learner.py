@@ -24,9 +24,10 @@ class Learner:
     """``Learner(cell, algorithm, optimizer, input=...)``: an executor, a readout, a loss and an optimizer.
 
     ``optimizer`` takes parameters and gives a torch optimizer: ``lambda p: torch.optim.Adam(p, 1e-3)``. ``readout``
-    maps the state (B, O, S) to the output (a module's parameters are trained too); without one the output is what the
-    cell shows. ``loss(output, target)``: mean squared error unless given. ``update_every``: the optimizer steps after
-    so many losses; None leaves it to ``update()``.
+    maps the state (B, O, S) to the output (a module's parameters are trained too, those inside any other function only
+    where the optimizer is given them); without one the output is what the cell shows. ``loss(output, target)``: mean
+    squared error unless given. ``update_every``: the optimizer steps after so many losses; None leaves it to
+    ``update()``.
     """
 
     def __init__(
@@ -78,9 +79,9 @@ class _Parts:
 
     def _call(self, what: str, args: list[Tensor]) -> list[Tensor]:
         if what == "readout" and self.readout is not None:
-            return [self.readout(*args)]
+            return [_callbacks.tensor("Learner", "readout", self.readout(*args))]
         if what == "loss":
-            return [self.loss(*args)]
+            return [_callbacks.tensor("Learner", "loss", self.loss(*args))]
         if what == "step":
             self.optimizer.step()
         else:

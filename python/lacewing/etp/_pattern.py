@@ -114,10 +114,16 @@ class SparsePattern:
         return out
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"row": self.row, "col": self.col, "shape": self.shape}
+        return {"row": self.row, "col": self.col, "shape": self.shape, "format": self.format}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._set(torch.classes.lacewing.EtpPattern("coo", state["row"], state["col"], *state["shape"]))
+        # Entries of a compressed pattern are sorted by the compressed index, whose pointers are its counts.
+        row, col, shape, format = state["row"], state["col"], state["shape"], state.get("format", "coo")
+        first, second = (col, row) if format == "csc" else (row, col)
+        if format != "coo":
+            counts = torch.bincount(first, minlength=shape[1] if format == "csc" else shape[0])
+            first = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+        self._set(torch.classes.lacewing.EtpPattern(format, first, second, *shape))
 
     def __repr__(self) -> str:
         return f"SparsePattern({self.format}, shape={self.shape}, nnz={self.nnz})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -73,11 +74,11 @@ class Primitive:
         return dict(zip(names, pulled[1](g), strict=True))
 
     def init_drtrl(self, x: Tensor, y: Tensor, weights: Values, states: int) -> Values:
-        """Zeros (B, *value.shape, S), without B for a vector x; dtype and device of the value."""
+        """Zeros (B, *value.shape, S), without B for a vector x, leading dims of x flattened; dtype of the value."""
         if "init_drtrl" in self._rules:
             out: Values = self._rules["init_drtrl"](x, y, weights, states)
             return out
-        lead = (x.shape[0],) if x.dim() >= 2 else ()
+        lead = (math.prod(x.shape[:-1]),) if x.dim() >= 2 else ()
         return {k: torch.zeros(*lead, *w.shape, states, dtype=w.dtype, device=w.device) for k, w in weights.items()}
 
     def init_pp(self, x: Tensor, y: Tensor, weights: Values, states: int) -> Tensor:
@@ -128,8 +129,8 @@ def register_etp_rules(
 
 def native(kind: str, sparse_mat: SparsePattern | SparseMatrix | None, has_bias: bool) -> Any:
     """The C++ form of a primitive that ships."""
-    pattern = sparse_mat.pattern if isinstance(sparse_mat, SparseMatrix) else sparse_mat
-    return torch.classes.lacewing.EtpPrimitive(kind, None if pattern is None else pattern._handle, has_bias)
+    handle = _pattern(sparse_mat)._handle if kind == "sparse" else None
+    return torch.classes.lacewing.EtpPrimitive(kind, handle, has_bias)
 
 
 def _shipped(name: str, kind: str, batched: bool) -> Primitive:
@@ -144,7 +145,12 @@ def _shipped(name: str, kind: str, batched: bool) -> Primitive:
         return out
 
     def yw_to_w(g: Tensor, trace: Values, *, has_bias: bool = False, sparse_mat: Any = None) -> Values:
-        return _ordered(native(kind, sparse_mat, has_bias).yw_to_w(g, trace))
+        handle = native(kind, sparse_mat, has_bias)
+        # Without a batch a last dim can only be states; one in front says so where sizes alone would not.
+        if batched or kind == "elementwise":
+            return _ordered(handle.yw_to_w(g, trace))
+        alone = handle.yw_to_w(g.unsqueeze(0), {key: each.unsqueeze(0) for key, each in trace.items()})
+        return _ordered({key: each.squeeze(0) for key, each in alone.items()})
 
     def xy_to_dw(x: Tensor, g: Tensor, weights: Values, *, has_bias: bool = False, sparse_mat: Any = None) -> Values:
         return _ordered(native(kind, sparse_mat, has_bias).xy_to_dw(x, g, weights))
@@ -156,8 +162,13 @@ def _ordered(values: Mapping[str, Tensor]) -> Values:
     return {key: values[key] for key in ("weight", "bias") if key in values}
 
 
-def _pattern(sparse_mat: SparsePattern | SparseMatrix) -> SparsePattern:
-    return sparse_mat.pattern if isinstance(sparse_mat, SparseMatrix) else sparse_mat
+def _pattern(sparse_mat: Any) -> SparsePattern:
+    pattern = sparse_mat.pattern if isinstance(sparse_mat, SparseMatrix) else sparse_mat
+    if not isinstance(pattern, SparsePattern):
+        raise TypeError(
+            f"[lacewing.etp.sparse_mm] sparse_mat must be a SparsePattern or SparseMatrix, not {type(pattern).__name__}"
+        )
+    return pattern
 
 
 etp_sp_mm_p = _shipped("etp_sp_mm", "sparse", batched=True)

@@ -33,7 +33,12 @@ class Units:
             return Units()
         registry = carrier._REGISTRY
         unit = registry.dimensionless
-        for value in (x, w):
+        for name, value in (("x", x), ("w_data", w)):
+            if _has_units(value) and registry.Quantity(0.0, value.units).to_base_units().magnitude != 0:
+                raise ValueError(
+                    f"[lacewing.etp.sparse_matmul] {name} has unit {value.units}, whose zero is not zero: it has no "
+                    "product"
+                )
             unit = unit * (value.units if _has_units(value) else registry.dimensionless)
         return Units(registry, unit)
 
@@ -47,8 +52,13 @@ class Units:
                 f"[lacewing.etp.sparse_matmul] bias has unit {given}, which cannot be converted to {self.unit}, the "
                 "unit of x times w_data"
             )
-        factor = self.registry.Quantity(1.0, given).to(self.unit).magnitude
-        return _magnitude(x), _magnitude(w), _magnitude(bias) * factor
+        # A unit like degree Celsius has an offset besides its factor.
+        offset, one, two = (self.registry.Quantity(float(k), given).to(self.unit).magnitude for k in range(3))
+        factor = one - offset if offset else one
+        if abs(two - offset - 2 * factor) > 1e-9 * abs(factor):
+            raise ValueError(f"[lacewing.etp.sparse_matmul] bias has unit {given}, which is not a linear one")
+        converted = _magnitude(bias) * factor
+        return _magnitude(x), _magnitude(w), converted + offset if offset else converted
 
     def attach(self, y: Tensor) -> Any:
         """The result with its unit, or plain where that is none."""

@@ -174,6 +174,60 @@ TEST(Executor, TakesAPrimitiveOfTheUser) {
   EXPECT_LT(relative_error(gradient(std::make_shared<Scaling>()), gradient(elementwise_primitive(false))), 1e-12);
 }
 
+/// One number for all outputs, which no trace by output can follow.
+class Gain : public Scaling {
+ public:
+  std::int64_t outputs(const Values&) const override { return 4; }
+  Values yw_to_w(const at::Tensor& g, const Values& trace) const override {
+    return {{"weight", g.sum(1, /*keepdim=*/true) * trace.at("weight")}};
+  }
+};
+
+TEST(Executor, RefusesAPrimitiveWhoseValuesActOnSeveralOutputs) {
+  const at::Tensor x = at::randn({3, 4}, at::kDouble);
+  const Connection connection{std::make_shared<Gain>(), {{"weight", at::ones({1}, at::kDouble)}}};
+  Executor executor(make_cell(CellOptions{}), connection);
+  ExecutorOptions approximate;
+  approximate.allow_approximate = true;
+  Executor allowed(make_cell(CellOptions{}), connection, std::nullopt, approximate);
+
+  EXPECT_THROW(executor.step(x), c10::Error);
+  allowed.step(x);
+
+  EXPECT_EQ(allowed.analysis().exactness, Exactness::approximate);
+}
+
+TEST(Executor, SaysSoWhereALossWouldBeLost) {
+  const Problem problem;
+  const Connection connection = problem.connection();
+  Executor executor(make_cell(CellOptions{}), connection);
+
+  const at::Tensor first = executor.step(problem.x[0]);
+  torch::autograd::backward({first.sum()});
+  EXPECT_THROW(executor.step(problem.x[1]), c10::Error);
+  EXPECT_THROW(executor.reset_state(), c10::Error);
+  const at::Tensor second = executor.step(problem.x[0]);
+  const at::Tensor third = executor.step(problem.x[1]);
+  EXPECT_THROW(executor.backward((second + third).sum()), c10::Error);
+
+  EXPECT_FALSE(connection.trainable.at("weight").grad().defined());
+}
+
+TEST(Executor, GivesWhatXComesFromItsGradient) {
+  const Problem problem;
+  const at::Tensor x = problem.x[0].clone().requires_grad_();
+  const Connection connection = problem.connection();
+  Executor executor(make_cell(CellOptions{}), connection);
+
+  executor.backward(executor.step(x).square().sum());
+
+  const at::Tensor again = problem.x[0].clone().requires_grad_();
+  const at::Tensor leaf = problem.weight.clone().requires_grad_();
+  torch::autograd::backward({sparse_matmul(again, leaf, problem.pattern).square().sum()});
+  EXPECT_LT(relative_error(x.grad(), again.grad()), 1e-12);
+  EXPECT_LT(relative_error(connection.trainable.at("weight").grad(), leaf.grad()), 1e-12);
+}
+
 TEST(Executor, RefusesACellThatMixesPositions) {
   const Problem problem;
   const auto cell = make_cell(1, [](const at::Tensor& y, const at::Tensor& h) {
