@@ -39,6 +39,7 @@ Executor::Executor(std::shared_ptr<Cell> cell, Connection input, std::optional<C
   TORCH_CHECK(cell != nullptr && input.primitive != nullptr, "[lacewing.", kExecutor,
               "] a cell and an input connection are needed");
   input.primitive->check(input.trainable);
+  TORCH_CHECK(!input.trainable.empty(), "[lacewing.", kExecutor, "] the input connection has no values to train");
   impl_->neurons = input.primitive->outputs(input.trainable);
   impl_->parts.push_back({"input", std::move(input)});
   if (recurrent) {
@@ -52,11 +53,12 @@ Executor::Executor(std::shared_ptr<Cell> cell, Connection input, std::optional<C
                 inputs.value_or(0), " inputs, but there are ", impl_->neurons, " neurons");
     impl_->parts.push_back({"recurrent", std::move(*recurrent)});
   }
+  const std::string first = "input." + impl_->named_weight().first;
   for (const Part& part : impl_->parts) {
     for (const auto& [key, tensor] : part.connection.trainable) {
       TORCH_CHECK(tensor.is_leaf(), "[lacewing.", kExecutor, "] ", part.name, ".", key,
                   " must be a leaf: gradients are added to its .grad");
-      check_same_dtype(kExecutor, (part.name + "." + key).c_str(), tensor, "input.weight", impl_->weight());
+      check_same_dtype(kExecutor, (part.name + "." + key).c_str(), tensor, first.c_str(), impl_->weight());
       tensor.requires_grad_();
     }
   }
@@ -89,7 +91,6 @@ at::Tensor Executor::step(const at::Tensor& x) {
   const bool history = c10::GradMode::is_enabled() && x.requires_grad();
   const bool fused = !history && impl_->cell->ready() != nullptr && runs_fused(impl_->parts, x);
   const OutsideInferenceMode lasting;
-  impl_->check_rules(input);
   at::Tensor next;
   {
     const c10::NoGradGuard no_grad;
@@ -98,6 +99,7 @@ at::Tensor Executor::step(const at::Tensor& x) {
       impl_->check_fused(input);
     } else {
       y = impl_->from_input(input);
+      impl_->check_rules(input);
     }
     impl_->enter(input, has_batch);
     impl_->check_untouched();
@@ -135,9 +137,9 @@ at::Tensor Executor::window(const at::Tensor& x) {
   const OutsideInferenceMode lasting;
   const at::Tensor known = x.is_inference() ? x.clone() : x;
   const at::Tensor input = has_batch ? known : known.unsqueeze(1);
-  impl_->check_rules(input);
   const c10::AutoGradMode grad_mode(true);
   at::Tensor from_input = impl_->from_input(input.select(0, 0));
+  impl_->check_rules(input);
   {
     const c10::NoGradGuard no_grad;
     impl_->enter(input, has_batch);

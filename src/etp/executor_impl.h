@@ -62,7 +62,14 @@ struct Executor::Impl {
   bool in_window = false;
 
   bool recurrent() const { return parts.size() > 1; }
-  const at::Tensor& weight() const { return parts[0].connection.trainable.at("weight"); }
+  /// The weight of the input, or the first of its values where none has that name: all others have its dtype and
+  /// device.
+  const Values::value_type& named_weight() const {
+    const Values& values = parts[0].connection.trainable;
+    const auto found = values.find("weight");
+    return found != values.end() ? *found : *values.begin();
+  }
+  const at::Tensor& weight() const { return named_weight().second; }
 
   void check_input(const at::Tensor& x, std::int64_t dims) const {
     TORCH_CHECK(x.defined() && x.layout() == at::kStrided, "[lacewing.", kStep, "] x must be a dense tensor");

@@ -108,19 +108,26 @@ class _Rules:
         first, values = args[:count], dict(zip(self.names, args[count:], strict=True))
         primitive, params = self.primitive, self.params
         if what == "forward":
-            return [
-                primitive.bind(*first, *(values[n] for n in sorted(self.names, key=self.places.__getitem__)), **params)
-            ]
+            ordered = (values[n] for n in sorted(self.names, key=self.places.__getitem__))
+            return [_callbacks.tensor(primitive.name, "impl", primitive.bind(*first, *ordered, **params))]
         if what == "each_xy_to_dw":
             x, g = first
-            each = [primitive.xy_to_dw(x[b], g[b], values, **params) for b in range(x.shape[0])]
-            return [torch.stack([dw[name] for dw in each]) for name in self.names]
+            each = [self._listed("xy_to_dw", primitive.xy_to_dw(x[b], g[b], values, **params)) for b in range(len(x))]
+            return [torch.stack(one) for one in zip(*each, strict=True)]
         if what == "xy_to_dw":
             found = primitive.xy_to_dw(first[0], first[1], values, **params)
         elif what == "yw_to_w":
             found = primitive.yw_to_w(first[0], values, **params)
         else:
             found = primitive.init_drtrl(first[0], first[1], values, int(first[2]))
+        return self._listed(what, found)
+
+    def _listed(self, rule: str, found: Any) -> list[Tensor]:
+        if not isinstance(found, Mapping) or not all(isinstance(found.get(name), Tensor) for name in self.names):
+            raise TypeError(
+                f"[lacewing.etp.{self.primitive.name}] {rule} must give a dict with a tensor for each of "
+                f"{', '.join(self.names)}, not {found!r}"
+            )
         return [found[name] for name in self.names]
 
 
