@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .command import TestRun, build, describe_end, run_tests
 from .record import LEVELS
-from .tree import WORK, Tree
+from .tree import ROOT, WORK, Tree
 
 # As in cmake/LacewingIsa.cmake.
 LEVEL_FLAGS = {
@@ -71,10 +71,12 @@ UNITS = {
     "conv-pool": Unit("kernels/cpu/pool.cpp"),
 }
 
+_STRUCTURE = sorted(path.stem for path in (ROOT / "src/structure").glob("*.cpp") if path.stem != "plan_builder")
+
 # What the tests of a suite also need, and no mutant changes.
 COMPANIONS = {
     "kernels": (),
-    "structure": tuple(Unit(f"structure/{name}.cpp") for name in ("compressed", "index_set", "strides")),
+    "structure": tuple(Unit(f"structure/{name}.cpp") for name in _STRUCTURE),
     "conv": (Unit("conv/geometry.cpp"), Unit("conv/voxels.cpp"), Unit("kernels/cpu/conv.cpp")),
 }
 
