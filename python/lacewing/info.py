@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -59,11 +59,15 @@ def as_scale(op: str, values: Values, device: torch.device | None = None) -> Ten
         dtype = torch.complex128 if complex_valued else torch.float64
         if any(isinstance(value, Tensor) for value in values):
             return torch.stack([torch.as_tensor(value).to(device=device, dtype=dtype) for value in values])
-        training = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
-        with outside_transforms(), training:
+        with outside_transforms(), _outside_inference():
             return torch.as_tensor(values, dtype=dtype, device=device)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise TypeError(f"[lacewing.{op}] scale must be a tensor or a list of numbers: {error}") from error
+
+
+def _outside_inference() -> AbstractContextManager[object]:
+    """Outside of torch.inference_mode: what is made there could not be saved for a gradient later."""
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
 
 
 def _as_fields(op: str, scale: Values, **indices: Indices) -> tuple[Tensor | None, list[Tensor | None]]:
@@ -142,7 +146,8 @@ class _Info:
 
     def _map(self, f: Callable[[Tensor], Tensor], keep_derived: bool = False) -> Any:
         new = object.__new__(type(self))
-        new.scale = None if self.scale is None else f(self.scale)
+        with _outside_inference():
+            new.scale = None if self.scale is None else f(self.scale)
         new._out_size = self._out_size
         with outside_transforms():
             new._tensors = {name: None if t is None else f(t) for name, t in self._tensors.items()}

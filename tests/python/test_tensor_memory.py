@@ -107,4 +107,4 @@ def test_the_counter_sees_what_is_held(peaks: dict[str, list[int]]) -> None:
 
     assert len(peaks) > 100
     assert peaks["clone"][0] >= 0.9 * values
-    assert peaks["add"][0] >= 5 * values
+    assert peaks["add"][0] >= 2 * values
