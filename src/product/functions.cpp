@@ -6,6 +6,7 @@
 
 #include "product/calls.h"
 #include "product/resolve.h"
+#include "product/shape.h"
 
 namespace lacewing {
 namespace {
@@ -43,6 +44,8 @@ std::int64_t rows_of(const at::Tensor& tensor, product::Channels channels) {
 
 at::Tensor apply(Kind kind, const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfo& given,
                  const OptionalInfo& info_bwd1, const OptionalInfo& info_bwd2, bool out_accumulated) {
+  product::check_defined(traits(kind).name, "input1", input1);
+  product::check_defined(traits(kind).name, "input2", input2);
   const std::int64_t in1 = rows_of(input1, traits(kind).x);
   const std::int64_t in2 = rows_of(input2, traits(kind).y);
   const SparseProductInfo info = product::resolved_for(kind, traits(kind).name, given, input1, input2);
@@ -71,6 +74,7 @@ at::Tensor sparse_product(const char* op, const at::Tensor& input1, const at::Te
 
 at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& given,
                         const std::optional<SparseScaleInfo>& info_bwd) {
+  product::check_defined("sparse_scale", "input", input);
   const SparseScaleInfo info_fwd = given.resolved(input.dim() >= 2 ? input.size(-2) : 0);
   const std::optional<at::Tensor>& scale = info_fwd.scale();
   std::optional<InfoPlan> bwd = usable(info_fwd, info_bwd, false);

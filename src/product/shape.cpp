@@ -148,6 +148,10 @@ std::string shape_text(c10::SymIntArrayRef sizes) {
   return text.str();
 }
 
+void check_defined(const char* op, const char* argument, const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.defined(), "[lacewing.", op, "] ", argument, " is an undefined tensor");
+}
+
 at::ScalarType result_dtype(const at::Tensor& x, const at::Tensor& y) {
   const auto state = at::native::update_result_type_state(x, {});
   return at::native::result_type(at::native::update_result_type_state(y, state));

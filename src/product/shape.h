@@ -38,6 +38,9 @@ structure::PlanMeta read_meta(const char* op, at::IntArrayRef meta);
 /// torch.result_type without torch's dispatcher, which would resolve a conjugated operand: a copy for a dtype.
 at::ScalarType result_dtype(const at::Tensor& x, const at::Tensor& y);
 
+/// A C++ caller may hand over a tensor that was never made.
+void check_defined(const char* op, const char* argument, const at::Tensor& tensor);
+
 /// The kind with this number, as ops take it.
 Kind kind_of(const char* op, std::int64_t number);
 

@@ -265,6 +265,20 @@ TEST(ScaleErrors, TheRawFormWritesOut) {
       "and cpu");
 }
 
+TEST(ScaleErrors, UndefinedTensors) {
+  const auto infos = sparse_scale_infos(index_of({0, 1}), index_of({2, 0}), {}, 2, 3);
+  at::Tensor none;
+  EXPECT_EQ(message_of([&] { sparse_scale(none, infos.fwd); }), "[lacewing.sparse_scale] input is an undefined tensor");
+  EXPECT_EQ(message_of([&] { indexed_scale_segment_out(none, at::ones({3, 2}), infos.fwd.fields()); }),
+            "[lacewing.indexed_scale_segment] out is an undefined tensor");
+  for (const Op& op : ops()) {
+    EXPECT_EQ(message_of([&] { op.apply(none, at::ones({3, 2}), SparseProductInfo(), {}, {}, false); }),
+              std::string("[lacewing.") + op.name + "] input1 is an undefined tensor");
+    EXPECT_EQ(message_of([&] { op.raw(at::ones({3, 2}), none, {}, false); }),
+              std::string("[lacewing.") + op.raw_name + "] input2 is an undefined tensor");
+  }
+}
+
 TEST(ScaleErrors, BackwardInfosOfOtherTermsOrSizes) {
   const auto infos = sparse_scale_infos(index_of({0, 1}), index_of({2, 0}), {}, 2, 3);
   const auto other = sparse_scale_infos(index_of({0, 1}), index_of({2, 1}), {}, 2, 3);
