@@ -160,6 +160,12 @@ def needs_grad(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
+def check_flag(op: str, argument: str, value: object) -> None:
+    """A choice is a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"[lacewing.{op}] {argument} must be a bool, not {type(value).__name__}")
+
+
 def check_tensor(op: str, argument: str, value: object) -> None:
     """An operand is a tensor."""
     if not isinstance(value, Tensor):

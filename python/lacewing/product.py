@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ._library import ops
-from ._plan import Plan, arguments, check_tensor, needs_grad
+from ._plan import Plan, arguments, check_flag, check_tensor, needs_grad
 from .info import SparseProductInfo, SparseScaleInfo
 from .raw import raw_form
 
@@ -80,6 +80,7 @@ def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Produ
             raise TypeError(f"[lacewing.{name}] info_fwd must be a SparseProductInfo, not {type(info_fwd).__name__}")
         check_tensor(name, "input1", input1)
         check_tensor(name, "input2", input2)
+        check_flag(name, "out_accumulated", out_accumulated)
         in1 = input1.shape[rows1] if input1.dim() >= -rows1 else 0
         in2 = input2.shape[rows2] if input2.dim() >= -rows2 else 0
         # The op reports a wrong rank.

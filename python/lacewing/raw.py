@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ._library import ops
-from ._plan import check_tensor
+from ._plan import check_flag, check_tensor
 from .info import Indices, Values, as_index, as_scale, as_size
 
 
@@ -59,6 +59,7 @@ def raw_form(name: str, function: Any) -> RawProduct:
     ) -> Tensor:
         check_tensor(name, "input1", input1)
         check_tensor(name, "input2", input2)
+        check_flag(name, "out_accumulated", out_accumulated)
         fields = {"index1": index1, "index2": index2, "seg_out": seg_out}
         fields |= {"gather_index": gather_index, "index_out": index_out}
         tensors = [as_scale(name, scale), *(as_index(name, field, values) for field, values in fields.items())]

@@ -287,3 +287,14 @@ def test_an_entry_that_no_segment_uses_is_named_by_its_value(device: str) -> Non
 
     with pytest.raises(RuntimeError, match="an entry of index1 that no segment uses, 99, is out of range for input1"):
         lacewing.sparse_mul(x, x, info)
+
+
+@each_op
+def test_flags_are_bools(op: Op) -> None:
+    x = values(2, 3, 4)
+    raw = getattr(lacewing, f"indexed_{op.name}_scale_gather")
+
+    with pytest.raises(TypeError, match=rf"\[lacewing\.sparse_{op.name}\] out_accumulated must be a bool, not str"):
+        op.function(x, x, SparseProductInfo(), out_accumulated="yes")
+    with pytest.raises(TypeError, match=r"out_accumulated must be a bool, not NoneType"):
+        raw(x, x, out_accumulated=None)
