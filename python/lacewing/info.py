@@ -67,7 +67,9 @@ def as_scale(op: str, values: Values, device: torch.device | None = None) -> Ten
 
 def _outside_inference() -> AbstractContextManager[object]:
     """Outside of torch.inference_mode: what is made there could not be saved for a gradient later."""
-    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+    if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+        return nullcontext()
+    return torch.inference_mode(False)
 
 
 def _as_fields(op: str, scale: Values, **indices: Indices) -> tuple[Tensor | None, list[Tensor | None]]:
