@@ -31,9 +31,11 @@ def library() -> ctypes.CDLL | None:
 
 
 def fma_rate() -> float | None:
-    """fp32 operations per second of a loop of multiply-adds on torch's threads."""
+    """fp32 operations per second of a loop of multiply-adds on torch's threads: the best of several runs."""
     native = library()
-    return None if native is None else float(native.fma_rate(ctypes.c_int(torch.get_num_threads())))
+    if native is None:
+        return None
+    return max(float(native.fma_rate(ctypes.c_int(torch.get_num_threads()))) for _ in range(7))
 
 
 def hash_kernel_map(voxels: Tensor) -> tuple[Tensor, Tensor]:
