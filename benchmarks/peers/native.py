@@ -31,11 +31,9 @@ def library() -> ctypes.CDLL | None:
 
 
 def fma_rate() -> float | None:
-    """fp32 operations per second of a loop of multiply-adds on torch's threads: the best of several runs."""
+    """fp32 operations per second of a loop of multiply-adds on torch's threads."""
     native = library()
-    if native is None:
-        return None
-    return max(float(native.fma_rate(ctypes.c_int(torch.get_num_threads()))) for _ in range(7))
+    return None if native is None else float(native.fma_rate(ctypes.c_int(torch.get_num_threads())))
 
 
 def hash_kernel_map(voxels: Tensor) -> tuple[Tensor, Tensor]:
