@@ -10,6 +10,7 @@ CPU = "src/kernels/cpu/product.cpp"
 CPU_TASKS = "src/kernels/cpu/product_isa.cpp"
 CPU_ROWS = "src/kernels/cpu/product_rows.h"
 FOLDED = "src/kernels/cpu/folded_rows.h"
+GATHERED = "src/kernels/cpu/gathered_isa.cpp"
 CPU_SCALE_GRAD = "src/kernels/cpu/scale_grad_terms.h"
 SCHEDULE = "src/kernels/cpu/schedule.h"
 SIMD = "src/kernels/cpu/simd.h"
@@ -118,6 +119,38 @@ CPU_MUTANTS = (
         "",
         ("cpu",),
         "mul with an expanded x exchanges the operands without their indices",
+    ),
+    Mutant(
+        "cpu-gathered-forget-tail",
+        GATHERED,
+        "if (a < o.extent) {\n        block<1, false>",
+        "if (false) {\n        block<1, false>",
+        LEVELS,
+        "rows of numbers are summed over whole vectors only",
+    ),
+    Mutant(
+        "cpu-gathered-always-single",
+        GATHERED,
+        "single &= at[k] == at[0] + static_cast<Index>(k);",
+        "single &= at[k] >= at[0];",
+        LEVELS,
+        "every row counts as one of a single term",
+    ),
+    Mutant(
+        "cpu-gathered-odd-number-lost",
+        GATHERED,
+        "if (term < end) {\n      acc[2] += at(term);",
+        "if (false) {\n      acc[2] += at(term);",
+        LEVELS,
+        "the odd term of a row of single numbers is left out",
+    ),
+    Mutant(
+        "cpu-gathered-dots-forget-tail",
+        GATHERED,
+        "acc += Lane::load_part(x + a, count) * Lane::load_part(y + a, count);",
+        "",
+        LEVELS,
+        "dot products are summed over whole vectors only",
     ),
     Mutant(
         "cpu-last-term-lost",

@@ -19,7 +19,8 @@ struct RowsView {
 };
 
 /// a (rows x shared) times b (shared x columns). Sums run over the entries of a row of a in order: the same bits for
-/// every number of threads. Needs, for each thread, an element of the accumulate type and a bit for each column.
+/// every number of threads. Needs, for each thread, an element of the accumulate type, an index
+/// and a bit for each column.
 class SparseMatmul {
  public:
   /// Finds where the product has entries. `shared` and `columns` (below 2^31) bound the columns of a and of b.
@@ -32,13 +33,22 @@ class SparseMatmul {
              std::int64_t key_stride, std::int64_t* keys, void* values) const;
 
  private:
+  struct Span {
+    std::int64_t begin = 0;
+    std::int64_t end = 0;
+  };
+
   std::int64_t products_of(std::int64_t r) const {
     return work_[static_cast<std::size_t>(r) + 1] - work_[static_cast<std::size_t>(r)];
   }
   template <typename F>
   void for_parts(const F& f) const;
   template <typename F>
+  void each_entry(std::int64_t r, const F& f) const;
+  template <typename F>
   void each_product(std::int64_t r, const F& of_entry) const;
+  template <typename F>
+  void each_column(std::int64_t r, const F& f) const;
   template <typename T>
   void write_as(const T* a_values, const T* b_values, const std::int64_t* column_keys, std::int64_t key_stride,
                 std::int64_t* keys, T* values) const;
@@ -47,7 +57,7 @@ class SparseMatmul {
   std::int64_t columns_;
   CpuExecutor executor_;
   std::vector<std::int32_t> b_columns_;
-  std::vector<std::int64_t> b_row_;   ///< (entries of a): the row of b that each meets, or -1
+  std::vector<Span> met_;             ///< (entries of a): the entries of b that each meets
   std::vector<std::int64_t> work_;    ///< products of the rows of a before each, and one for the row itself
   std::vector<std::int64_t> cuts_;    ///< parts of the rows of a, of like work
   std::vector<std::int64_t> starts_;  ///< entries of the product before each part, and all of them

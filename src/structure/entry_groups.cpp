@@ -2,56 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 
 #include "structure/fixed_parts.h"
+#include "structure/key_code.h"
 #include "structure/radix_sort.h"
 
 namespace lacewing::structure {
 namespace {
-
-int bits_for(std::int64_t count) {
-  return count < 2 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(count - 1)));
-}
-
-/// Indices as one key: side by side as bits where they fit 63 of them, else the row-major number.
-struct KeyCode {
-  std::vector<std::int64_t> sizes;
-  std::vector<int> widths;             ///< bits of each dim
-  std::vector<std::uint64_t> factors;  ///< key = sum of index * factor
-  int bits = 0;
-  bool side_by_side = true;
-
-  explicit KeyCode(std::span<const std::int64_t> given) : sizes(given.begin(), given.end()), factors(given.size(), 1) {
-    for (const std::int64_t size : sizes) {
-      widths.push_back(bits_for(size));
-      bits += widths.back();
-    }
-    side_by_side = bits <= 63;
-    for (std::size_t k = sizes.size(); k-- > 1;) {
-      factors[k - 1] =
-          factors[k] * (side_by_side ? std::uint64_t{1} << widths[k] : static_cast<std::uint64_t>(sizes[k]));
-    }
-    bits = std::min(bits, 63);
-  }
-
-  /// out[k * stride] = the index of dim k.
-  void decode(std::uint64_t key, std::int64_t* out, std::int64_t stride) const {
-    if (side_by_side) {
-      for (std::size_t k = sizes.size(); k-- > 0;) {
-        const int width = widths[k];
-        out[static_cast<std::int64_t>(k) * stride] = static_cast<std::int64_t>(key & ((std::uint64_t{1} << width) - 1));
-        key >>= width;
-      }
-      return;
-    }
-    for (std::size_t k = sizes.size(); k-- > 0;) {
-      const auto size = static_cast<std::uint64_t>(sizes[k]);
-      out[static_cast<std::int64_t>(k) * stride] = static_cast<std::int64_t>(key % size);
-      key /= size;
-    }
-  }
-};
 
 /// Key and entry in one word, the entry below.
 struct PackedEntry {
@@ -79,22 +36,21 @@ class EntryGroups::Sorted {
 template <typename Record>
 class EntryGroups::SortedRecords final : public EntryGroups::Sorted {
  public:
-  SortedRecords(const IndexMatrix& indices, const std::vector<std::int64_t>& dims, KeyCode code,
-                const CpuExecutor& executor)
-      : code_(std::move(code)), key_{bits_for(indices.count)}, records_(indices.count, executor) {
+  /// The lowest `settled` bits of the keys are in order already.
+  SortedRecords(const KeyCode& code, int settled, const CpuExecutor& executor)
+      : code_(code), key_{bits_for(code.count())}, records_(code.count(), executor) {
     records_.for_parts([&](std::int64_t, std::int64_t begin, std::int64_t end) {
       Record* const to = records_.data();
-      for (std::int64_t e = begin; e < end; ++e) {
-        to[e] = key_.record(e);
-      }
-      for (std::size_t k = 0; k < dims.size(); ++k) {
-        const std::uint64_t factor = code_.factors[k];
-        for (std::int64_t e = begin; e < end; ++e) {
-          key_.add(to[e], static_cast<std::uint64_t>(indices.at(dims[k], e)) * factor);
+      for_key_blocks(code_, begin, end, [&](std::int64_t first, const std::uint64_t* keys, std::int64_t length) {
+        for (std::int64_t i = 0; i < length; ++i) {
+          to[first + i] = key_.record(keys[i], first + i);
         }
-      }
+        return true;
+      });
     });
-    records_.sort_by(key_, code_.bits);
+    KeyOf sorted_by = key_;
+    sorted_by.settled_bits = settled;
+    records_.sort_by(sorted_by, code_.bits() - settled);
     sorted_ = records_.sorted();
   }
 
@@ -118,22 +74,21 @@ class EntryGroups::SortedRecords final : public EntryGroups::Sorted {
   /// The parts of a record.
   struct KeyOf {
     int entry_bits = 0;
+    int settled_bits = 0;
 
-    std::uint64_t operator()(const PackedEntry& r) const { return r.word >> entry_bits; }
-    std::uint64_t operator()(const WideEntry& r) const { return r.key; }
+    std::uint64_t operator()(const PackedEntry& r) const { return r.word >> (entry_bits + settled_bits); }
+    std::uint64_t operator()(const WideEntry& r) const { return r.key >> settled_bits; }
     std::int64_t entry(const PackedEntry& r) const {
       return static_cast<std::int64_t>(r.word & ((std::uint64_t{1} << entry_bits) - 1));
     }
     std::int64_t entry(const WideEntry& r) const { return r.entry; }
-    Record record(std::int64_t entry) const {
+    Record record(std::uint64_t key, std::int64_t entry) const {
       if constexpr (sizeof(Record) == sizeof(PackedEntry)) {
-        return {static_cast<std::uint64_t>(entry)};
+        return {key << entry_bits | static_cast<std::uint64_t>(entry)};
       } else {
-        return {0, entry};
+        return {key, entry};
       }
     }
-    void add(PackedEntry& r, std::uint64_t key) const { r.word += key << entry_bits; }
-    void add(WideEntry& r, std::uint64_t key) const { r.key += key; }
   };
 
   bool begins(std::int64_t e) const { return e == 0 || key_(sorted_[e]) != key_(sorted_[e - 1]); }
@@ -157,7 +112,7 @@ class EntryGroups::SortedRecords final : public EntryGroups::Sorted {
     }
   }
 
-  KeyCode code_;
+  const KeyCode& code_;
   KeyOf key_;
   RadixSort<Record, KeyOf> records_;
   const Record* sorted_ = nullptr;
@@ -166,34 +121,22 @@ class EntryGroups::SortedRecords final : public EntryGroups::Sorted {
 EntryGroups::EntryGroups(const IndexMatrix& indices, std::span<const std::int64_t> dims,
                          std::span<const std::int64_t> sizes, const CpuExecutor& executor)
     : indices_(indices), dims_(dims.begin(), dims.end()), executor_(executor) {
-  const Sortedness found = sortedness(indices_, dims_, executor);
-  if (found == Sortedness::unsorted) {
-    KeyCode code(sizes);
-    if (code.bits + bits_for(indices.count) <= 64) {
-      sorted_ = std::make_unique<SortedRecords<PackedEntry>>(indices_, dims_, std::move(code), executor);
+  code_ = std::make_unique<KeyCode>(indices, dims, sizes);
+  starts_.assign(static_cast<std::size_t>(parts_for(count())) + 1, 0);
+  if (!count_in_order(0)) {
+    int settled = 0;
+    for (std::size_t k = 1; k < dims.size() && settled == 0; ++k) {
+      settled = count_in_order(k) ? code_->bits_from(k) : 0;
+    }
+    if (code_->bits() + bits_for(count()) <= 64) {
+      sorted_ = std::make_unique<SortedRecords<PackedEntry>>(*code_, settled, executor);
     } else {
-      sorted_ = std::make_unique<SortedRecords<WideEntry>>(indices_, dims_, std::move(code), executor);
+      sorted_ = std::make_unique<SortedRecords<WideEntry>>(*code_, settled, executor);
     }
+    for_fixed_parts(parts(), count(), executor_, [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
+      starts_[static_cast<std::size_t>(part) + 1] = sorted_->count_groups(begin, end);
+    });
   }
-  const std::int64_t cut = parts_for(count());
-  starts_.assign(static_cast<std::size_t>(cut) + 1, 0);
-  if (found == Sortedness::strict) {
-    for (std::int64_t part = 0; part <= cut; ++part) {
-      starts_[static_cast<std::size_t>(part)] = count() * part / cut;
-    }
-    return;
-  }
-  for_fixed_parts(cut, count(), executor_, [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
-    std::int64_t groups = 0;
-    if (sorted_ != nullptr) {
-      groups = sorted_->count_groups(begin, end);
-    } else {
-      for (std::int64_t e = begin; e < end; ++e) {
-        groups += begins(e) ? 1 : 0;
-      }
-    }
-    starts_[static_cast<std::size_t>(part) + 1] = groups;
-  });
   for (std::size_t p = 1; p < starts_.size(); ++p) {
     starts_[p] += starts_[p - 1];
   }
@@ -201,9 +144,31 @@ EntryGroups::EntryGroups(const IndexMatrix& indices, std::span<const std::int64_
 
 EntryGroups::~EntryGroups() = default;
 
-bool EntryGroups::begins(std::int64_t entry) const {
-  return entry == 0 || std::any_of(dims_.begin(), dims_.end(),
-                                   [&](std::int64_t d) { return indices_.at(d, entry - 1) != indices_.at(d, entry); });
+bool EntryGroups::count_in_order(std::size_t first_dim) {
+  if (first_dim > 0 && !code_->side_by_side()) {
+    return false;
+  }
+  const std::uint64_t mask = first_dim == 0 ? ~std::uint64_t{0} : (std::uint64_t{1} << code_->bits_from(first_dim)) - 1;
+  std::atomic<bool> in_order{true};
+  for_fixed_parts(parts(), count(), executor_, [&](std::int64_t part, std::int64_t begin, std::int64_t end) {
+    std::uint64_t before = begin > 0 ? code_->key(begin - 1) & mask : 0;
+    std::int64_t groups = begin == 0 && end > 0 && (code_->key(0) & mask) == 0 ? 1 : 0;
+    for_key_blocks(*code_, begin, end, [&](std::int64_t, const std::uint64_t* keys, std::int64_t length) {
+      bool increases = true;
+      for (std::int64_t i = 0; i < length; ++i) {
+        const std::uint64_t key = keys[i] & mask;
+        increases &= key >= before;
+        groups += key != before ? 1 : 0;
+        before = key;
+      }
+      if (!increases) {
+        in_order = false;
+      }
+      return in_order.load(std::memory_order_relaxed);
+    });
+    starts_[static_cast<std::size_t>(part) + 1] = groups;
+  });
+  return in_order;
 }
 
 template <typename Index>
@@ -214,20 +179,26 @@ void EntryGroups::write_as(std::int64_t* indices, Index* segments, Index* order)
       sorted_->write(begin, end, group, groups(), indices, segments, order);
       return;
     }
-    for (std::int64_t e = begin; e < end; ++e) {
-      if (begins(e)) {
-        if (segments != nullptr) {
-          segments[group] = static_cast<Index>(e);
+    std::uint64_t before = begin > 0 ? code_->key(begin - 1) : 0;
+    for_key_blocks(*code_, begin, end, [&](std::int64_t first, const std::uint64_t* keys, std::int64_t length) {
+      for (std::int64_t i = 0; i < length; ++i) {
+        const std::int64_t e = first + i;
+        if (keys[i] != before || e == 0) {
+          if (segments != nullptr) {
+            segments[group] = static_cast<Index>(e);
+          }
+          for (std::size_t k = 0; indices != nullptr && k < dims_.size(); ++k) {
+            indices[static_cast<std::int64_t>(k) * groups() + group] = indices_.at(dims_[k], e);
+          }
+          ++group;
+          before = keys[i];
         }
-        for (std::size_t k = 0; indices != nullptr && k < dims_.size(); ++k) {
-          indices[static_cast<std::int64_t>(k) * groups() + group] = indices_.at(dims_[k], e);
+        if (order != nullptr) {
+          order[e] = static_cast<Index>(e);
         }
-        ++group;
       }
-      if (order != nullptr) {
-        order[e] = static_cast<Index>(e);
-      }
-    }
+      return true;
+    });
   });
   if (segments != nullptr) {
     segments[groups()] = static_cast<Index>(count());

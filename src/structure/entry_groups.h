@@ -10,8 +10,11 @@
 
 namespace lacewing::structure {
 
+class KeyCode;
+
 /// Groups are in the order of their indices (the first dim given is the most significant), and a group's entries in the
-/// order in which they are stored. Linear time: a radix sort, or none where the entries are in order already.
+/// order in which they are stored. Linear time: a radix sort, by the leading dims alone where the others are
+/// in order already, or none where all are.
 class EntryGroups {
  public:
   /// The rows `dims` of the matrix, whose indices lie in [0, sizes[k]) for dims[k]. The matrix must outlive the groups.
@@ -36,13 +39,15 @@ class EntryGroups {
   class SortedRecords;
 
   std::int64_t parts() const { return static_cast<std::int64_t>(starts_.size()) - 1; }
-  bool begins(std::int64_t entry) const;
+  /// Whether the entries are in the order of the dims from `first_dim` on; counts the groups of each part if so.
+  bool count_in_order(std::size_t first_dim);
   template <typename Index>
   void write_as(std::int64_t* indices, Index* segments, Index* order) const;
 
   IndexMatrix indices_;
   std::vector<std::int64_t> dims_;
   CpuExecutor executor_;
+  std::unique_ptr<KeyCode> code_;
   std::unique_ptr<Sorted> sorted_;
   std::vector<std::int64_t> starts_;  ///< the groups that begin before each part of the entries, and all of them
 };

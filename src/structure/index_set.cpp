@@ -118,28 +118,4 @@ std::int64_t first_outside(const IndexMatrix& indices, std::span<const std::int6
   return first.load();
 }
 
-Sortedness sortedness(const IndexMatrix& indices, std::span<const std::int64_t> dims, const CpuExecutor& executor) {
-  std::atomic<bool> sorted{true};
-  std::atomic<bool> strict{true};
-  executor.parallel_for(1, std::max<std::int64_t>(indices.count, 1), kPartEntries,
-                        [&](std::int64_t begin, std::int64_t end) {
-                          bool distinct = true;
-                          for (std::int64_t e = begin; e < end; ++e) {
-                            std::size_t k = 0;
-                            while (k < dims.size() && indices.at(dims[k], e - 1) == indices.at(dims[k], e)) {
-                              ++k;
-                            }
-                            distinct = distinct && k < dims.size();
-                            if (k < dims.size() && indices.at(dims[k], e - 1) > indices.at(dims[k], e)) {
-                              sorted = false;
-                              return;
-                            }
-                          }
-                          if (!distinct) {
-                            strict = false;
-                          }
-                        });
-  return !sorted ? Sortedness::unsorted : strict ? Sortedness::strict : Sortedness::sorted;
-}
-
 }  // namespace lacewing::structure

@@ -36,9 +36,4 @@ void unravel_keys(const std::int64_t* keys, std::int64_t count, std::span<const 
 std::int64_t first_outside(const IndexMatrix& indices, std::span<const std::int64_t> sizes,
                            const CpuExecutor& executor);
 
-enum class Sortedness : int { unsorted, sorted, strict };
-
-/// Whether the indices in some dims (the first the most significant) increase from entry to entry, strictly or not.
-Sortedness sortedness(const IndexMatrix& indices, std::span<const std::int64_t> dims, const CpuExecutor& executor);
-
 }  // namespace lacewing::structure

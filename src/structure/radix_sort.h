@@ -13,6 +13,8 @@
 
 #include <lacewing/executor.h>
 
+#include "structure/large_pages.h"
+
 namespace lacewing::structure {
 
 /// Records in memory that is not initialised until they are written to data(), and their sort by keys that a KeyOf
@@ -166,7 +168,12 @@ class RadixSort {
     Records spare;
   };
 
-  static Records allocate(std::int64_t count) { return Records(new Record[static_cast<std::size_t>(count)]); }
+  static Records allocate(std::int64_t count) {
+    const auto length = static_cast<std::size_t>(count);
+    Records records(new Record[length]);
+    prefer_large_pages(records.get(), length * sizeof(Record));
+    return records;
+  }
 
   static std::int64_t largest_bucket(const std::vector<std::int64_t>& starts) {
     std::int64_t largest = 0;

@@ -8,7 +8,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/searchsorted.h>
-#include <ATen/ops/tensor.h>
 
 #include <lacewing/dispatch/torch.h>
 
@@ -73,7 +72,8 @@ PatternPtr Pattern::permuted(const Dims& order) const {
   const PatternPtr pattern(made);
   made->distinct_ = distinct_ || coalesced_;
   if (indices_.defined() || !minor_.defined()) {
-    made->indices_ = indices().index_select(0, at::tensor(at::IntArrayRef(order), indices().options()));
+    made->turned_ = indices();
+    made->turned_rows_ = order;
   }
   if (layout_) {
     const auto place = [&](const Dims& dims) {
@@ -98,6 +98,14 @@ PatternPtr Pattern::permuted(const Dims& order) const {
 
 const at::Tensor& Pattern::indices() const {
   const std::lock_guard lock(mutex_);
+  if (!indices_.defined() && turned_.defined()) {
+    const auto indices = at::empty({dim(), nse_}, turned_.options());
+    for (std::int64_t d = 0; d < dim(); ++d) {
+      indices.select(0, d).copy_(turned_.select(0, turned_rows_[at(d)]));
+    }
+    indices_ = indices;
+    turned_.reset();
+  }
   if (!indices_.defined() && !minor_.defined()) {
     indices_ = unravel_keys(keys_, sizes_);
   }
@@ -134,7 +142,7 @@ const at::Tensor& Pattern::minor() const {
 
 bool Pattern::shares(const at::Tensor& tensor) const {
   const std::lock_guard lock(mutex_);
-  const at::Tensor held[] = {indices_, starts_, minor_};
+  const at::Tensor held[] = {indices_, turned_, starts_, minor_};
   return std::any_of(std::begin(held), std::end(held),
                      [&](const at::Tensor& t) { return t.defined() && tensor.is_alias_of(t); });
 }

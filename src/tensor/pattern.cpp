@@ -23,6 +23,7 @@
 
 #include <lacewing/dispatch/torch.h>
 
+#include "common/large_pages.h"
 #include "structure/entry_groups.h"
 #include "structure/index_set.h"
 #include "structure/key_merge.h"
@@ -58,7 +59,7 @@ at::Tensor sorting(const at::Tensor& keys, std::int64_t limit) {
 
 Merged merged_on_host(const at::Tensor& a, const at::Tensor& b, structure::KeyMerge::Kept kept) {
   const structure::KeyMerge merge({data(a), a.numel()}, {data(b), b.numel()}, kept, torch_executor());
-  const auto column = [&] { return at::empty({merge.count()}, a.options()); };
+  const auto column = [&] { return on_large_pages(at::empty({merge.count()}, a.options())); };
   Merged merged{column(), column(), column()};
   merge.write(mutable_data(merged.keys), mutable_data(merged.in_a), mutable_data(merged.in_b));
   return merged;
@@ -213,7 +214,10 @@ std::unique_ptr<Grouping> Pattern::make_grouping(const Dims& kept) const {
   auto grouping = std::make_unique<Grouping>();
   grouping->nse = nse_;
   Dims kept_sizes = sizes_at(sizes_, kept);
-  const structure::EntryGroups entries(matrix_of(indices()), kept, kept_sizes, torch_executor());
+  const bool turned = turned_.defined();
+  const at::Tensor given = turned ? turned_ : indices();
+  const structure::EntryGroups entries(matrix_of(given), turned ? sizes_at(turned_rows_, kept) : kept, kept_sizes,
+                                       torch_executor());
   if (whole && entries.in_order() && entries.distinct()) {
     coalesced_ = true;
     return grouping;
@@ -225,8 +229,9 @@ std::unique_ptr<Grouping> Pattern::make_grouping(const Dims& kept) const {
                (entries.in_order() ? 0 : structure::PlanMeta::has_index1) |
                (nse_ < std::numeric_limits<std::int32_t>::max() ? 0 : structure::PlanMeta::wide);
   const bool wide = meta.has(structure::PlanMeta::wide);
-  const auto array = at::empty({meta.length()}, at::dtype(wide ? at::kLong : at::kInt));
-  const auto groups = at::empty({static_cast<std::int64_t>(kept.size()), meta.rows}, at::dtype(at::kLong));
+  const auto array = on_large_pages(at::empty({meta.length()}, at::dtype(wide ? at::kLong : at::kInt)));
+  const auto groups =
+      on_large_pages(at::empty({static_cast<std::int64_t>(kept.size()), meta.rows}, at::dtype(at::kLong)));
   const kernels::Terms terms = structure::terms_of(meta, array.mutable_data_ptr());
   entries.write(mutable_data(groups), const_cast<void*>(terms.segments), const_cast<void*>(terms.index1), wide);
   grouping->pattern = make(groups, std::move(kept_sizes), /*coalesced=*/true);

@@ -117,8 +117,10 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
   std::optional<Layout> layout_;
   mutable bool distinct_ = false;  // a compressed pattern with it is sorted
   mutable bool looked_ = false;    // at given arrays, for distinct_
-  // Given: indices_; keys_; or minor_ and one of starts_ and major_, the reduced major index of each entry.
-  mutable at::Tensor indices_, starts_, minor_, major_;
+  // Given: indices_; turned_, whose rows turned_rows_ they are; keys_; or minor_ and one of starts_ and major_, the
+  // reduced major index of each entry.
+  mutable at::Tensor indices_, turned_, starts_, minor_, major_;
+  Dims turned_rows_;
   mutable bool coalesced_;
   mutable std::recursive_mutex mutex_;
   mutable at::Tensor keys_;

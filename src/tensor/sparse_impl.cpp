@@ -15,6 +15,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <lacewing/dispatch/rows.h>
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/product.h>
 
@@ -235,6 +236,12 @@ Components Components::with(at::Tensor new_values, at::Tensor new_fill) const {
 bool is_bare(at::ScalarType dtype) { return at::isBarebonesUnsignedType(dtype) || c10::isFloat8Type(dtype); }
 
 at::Tensor take_rows(const at::Tensor& values, const at::Tensor& rows) {
+  if (values.is_cpu() && engine_dtype(values.scalar_type()) && values.numel() > 0 && !values.requires_grad()) {
+    const std::int64_t width = product_of(values.sizes().slice(1));
+    Dims shape = values.sizes().vec();
+    shape[0] = rows.numel();
+    return gather_rows(values.reshape({values.size(0), width}), rows, /*check=*/false).view(shape);
+  }
   return is_bare(values.scalar_type()) ? values.index({rows}) : values.index_select(0, rows);
 }
 

@@ -14,15 +14,22 @@ ScaleGradArgs conjugated(ScaleGradArgs grad) {
   return grad;
 }
 
-void run(const ProductArgs& args, const CpuExecutor& executor, void* workspace) {
-  const Schedule schedule = schedule_product(args);
-  switch (isa()) {
-#if LACEWING_HAVE_X86_ISA
-    case Isa::avx512: return avx512::product(args, schedule, executor, workspace);
-    case Isa::avx2: return avx2::product(args, schedule, executor, workspace);
-#endif
-    default: return baseline::product(args, schedule, executor, workspace);
+/// Whether a product is one of gathered_isa.cpp: read in place, without a scale, each n by itself; single numbers, rows
+/// times numbers, or dot products.
+bool is_gathered(const ProductArgs& args, const Schedule& schedule) {
+  if (is_narrow(args.type) || args.scale != nullptr || args.accumulate || schedule.x.access != Access::direct ||
+      args.y.conjugate) {
+    return false;
   }
+  if (args.pattern == Pattern::vecsca && args.extent_a == 1) {
+    return true;
+  }
+  if (!(args.type == ScalarType::f32 || args.type == ScalarType::f64) || args.terms.index1 == nullptr ||
+      args.y.data == nullptr) {
+    return false;
+  }
+  return args.pattern == Pattern::vecsca || (args.pattern == Pattern::inner && schedule.y.access == Access::direct &&
+                                             args.terms.index2 != nullptr && args.z.stride_m == 1);
 }
 
 }  // namespace
@@ -41,17 +48,20 @@ std::int64_t scale_grad_workspace(const ScaleGradArgs& args, int threads) {
 
 void product(const ProductArgs& args, const CpuExecutor& executor, void* workspace) {
   const ProductArgs simple = simplified(args);
-  const std::int64_t width = channel_block(simple);
-  if (width >= simple.extent_a) {
-    return run(simple, executor, workspace);
-  }
-  for (std::int64_t a = 0; a < simple.extent_a; a += width) {
-    ProductArgs block = simple;
-    const std::int64_t bytes = a * element_size(simple.type);
-    block.extent_a = std::min(width, simple.extent_a - a);
-    block.x.data = static_cast<const char*>(simple.x.data) + bytes * simple.x.stride_a;
-    block.z.data = static_cast<const char*>(simple.z.data) + bytes * simple.z.stride_a;
-    run(block, executor, workspace);
+  const Schedule schedule = schedule_product(simple);
+  const bool gathers = is_gathered(simple, schedule);
+  switch (isa()) {
+#if LACEWING_HAVE_X86_ISA
+    case Isa::avx512:
+      return gathers ? avx512::gathered(simple, schedule, executor)
+                     : avx512::product(simple, schedule, executor, workspace);
+    case Isa::avx2:
+      return gathers ? avx2::gathered(simple, schedule, executor)
+                     : avx2::product(simple, schedule, executor, workspace);
+#endif
+    default:
+      return gathers ? baseline::gathered(simple, schedule, executor)
+                     : baseline::product(simple, schedule, executor, workspace);
   }
 }
 

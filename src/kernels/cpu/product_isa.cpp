@@ -1,24 +1,13 @@
 // The tasks of a product on the CPU. Compiled once for each ISA level.
 #include "kernels/cpu/product_isa.h"
 
+#include "kernels/cpu/deal.h"
 #include "kernels/cpu/folded_rows.h"
 #include "kernels/cpu/product_rows.h"
 #include "kernels/cpu/scale_grad_terms.h"
 
 namespace lacewing::kernels::cpu::LACEWING_ISA {
 namespace {
-
-/// Calls f(worker, begin, end) with the tasks dealt to workers in contiguous shares.
-template <typename F>
-void deal(const CpuExecutor& executor, std::int64_t tasks, std::int64_t work, F&& f) {
-  const std::int64_t threads = work < kSerialWork ? 1 : executor.max_threads();
-  const std::int64_t workers = std::min<std::int64_t>(threads, tasks);
-  executor.parallel_for(0, workers, 1, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t worker = first; worker < last; ++worker) {
-      f(worker, tasks * worker / workers, tasks * (worker + 1) / workers);
-    }
-  });
-}
 
 template <typename T, typename Index>
 struct Runner {
@@ -59,10 +48,6 @@ struct Runner {
         const std::int64_t row_end = row_boundary(terms, task % shares + 1, shares);
         rows.start(n);
         const std::int64_t row_begin = row_boundary(terms, task % shares, shares);
-        if (rows.one_channel()) {
-          rows.dots(n, row_begin, row_end, row_target(n, row_begin));
-          continue;
-        }
         for (std::int64_t row = row_begin; row < row_end; ++row) {
           if (batches) {
             rows.run_batch(n, static_cast<int>(count), row, row_target(n, row), args.z.stride_n);

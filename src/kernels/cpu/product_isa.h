@@ -6,6 +6,7 @@
 #define LACEWING_DECLARE_LEVEL(isa)                                                                                   \
   namespace lacewing::kernels::cpu::isa {                                                                             \
   void product(const ProductArgs& args, const Schedule& schedule, const CpuExecutor& executor, void* workspace);      \
+  void gathered(const ProductArgs& args, const Schedule& schedule, const CpuExecutor& executor);                      \
   void scale_grad(const ScaleGradArgs& args, const Schedule& schedule, const CpuExecutor& executor, void* workspace); \
   }
 

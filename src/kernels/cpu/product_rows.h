@@ -9,9 +9,6 @@ namespace lacewing::kernels::cpu::LACEWING_ISA {
 inline constexpr int kBlockVectors = 4;
 /// Rows of the register tile of an outer product, beside kBlockVectors columns of vectors.
 inline constexpr int kTileRows = kVectorRegisters == 32 ? 6 : 2;
-/// Rows of x beyond so many bytes are asked for kAhead terms before they are read.
-inline constexpr std::int64_t kNearBytes = 1 << 20;
-inline constexpr std::int64_t kAhead = 8;
 /// Batch entries that share the reading of one matrix.
 inline constexpr int kBatchRows = kVectorRegisters == 32 ? 5 : 2;
 
@@ -75,7 +72,6 @@ class ProductRows {
         y_(args.y, schedule.y, args.y.stride_a,
            args.pattern == Pattern::outer || args.pattern == Pattern::vecmat ? args.y.stride_b : args.y.stride_a,
            scratch + schedule.x.scratch),
-        one_channel_(args.extent_a == 1 && args.scale == nullptr && x_.direct() && !args.y.conjugate),
         fetch_ahead_(x_.direct() && terms_.index1 != nullptr &&
                      args.x.rows * args.extent_a * static_cast<std::int64_t>(sizeof(T)) > kNearBytes) {}
 
@@ -99,20 +95,6 @@ class ProductRows {
       case Pattern::vecsca: return vecsca(n_begin, n_end, row, target);
       case Pattern::vecmat:
         return y_.transposed() ? vecmat_transposed(n_begin, n_end, row, target) : vecmat(n_begin, n_end, row, target);
-    }
-  }
-
-  /// Whether dots() takes the call: one channel, read in place.
-  bool one_channel() const { return std::is_same_v<T, Acc> && args_.pattern == Pattern::vecsca && one_channel_; }
-
-  /// The rows [first, last) of one n; z is where the first goes.
-  void dots(std::int64_t n, std::int64_t first, std::int64_t last, T* z) {
-    if constexpr (std::is_same_v<T, Acc>) {
-      with_dot(n, n + 1, [&](auto&& dot) LACEWING_INLINE_LAMBDA {
-        for (std::int64_t row = first; row < last; ++row) {
-          z[(row - first) * args_.z.stride_m] = dot(row);
-        }
-      });
     }
   }
 
@@ -155,11 +137,6 @@ class ProductRows {
   }
 
   void vecsca(std::int64_t n_begin, std::int64_t n_end, std::int64_t row, Target<T> target) {
-    if constexpr (std::is_same_v<T, Acc>) {
-      if (one_channel_) {
-        return with_dot(n_begin, n_end, [&](auto&& dot) LACEWING_INLINE_LAMBDA { target.put_one(0, dot(row)); });
-      }
-    }
     for_blocks<Acc>(args_.extent_a, [&](std::int64_t a, auto vectors, auto whole, int count) LACEWING_INLINE_LAMBDA {
       Vec acc[vectors];
       zero(acc);
@@ -175,57 +152,6 @@ class ProductRows {
       });
       store<whole>(acc, a, count, target);
     });
-  }
-
-  /// One channel: four sums in turn, so that a term does not wait for the one before it.
-  template <bool Indexed, bool Scaled>
-  LACEWING_INLINE Acc row_dot(std::int64_t n_begin, std::int64_t n_end, std::int64_t row) const {
-    Acc acc[4] = {};
-    const std::int64_t start = terms_.begin(row);
-    const std::int64_t stop = terms_.end(row);
-    for (std::int64_t n = n_begin; n < n_end; ++n) {
-      const auto at = [&](std::int64_t term) LACEWING_INLINE_LAMBDA {
-        const Acc value = *x_.address(n, Indexed ? static_cast<std::int64_t>(terms_.index1[term]) : term);
-        if constexpr (Scaled) {
-          return value * *y_.address(n, terms_.second(term));
-        } else {
-          return value;
-        }
-      };
-      std::int64_t term = start;
-      for (; term + 4 <= stop; term += 4) {
-        for (int k = 0; k < 4; ++k) {
-          acc[k] += at(term + k);
-        }
-      }
-      for (int k = 0; term < stop; ++term, ++k) {
-        acc[k] += at(term);
-      }
-    }
-    return (acc[0] + acc[1]) + (acc[2] + acc[3]);
-  }
-
-  /// Calls f with a functor from a row to its sum, of the form that fits the call.
-  template <typename F>
-  LACEWING_INLINE void with_dot(std::int64_t n_begin, std::int64_t n_end, F&& f) const {
-    const bool scaled = args_.y.data != nullptr;
-    const auto dot = [&](auto indexed, auto has_scale) LACEWING_INLINE_LAMBDA {
-      f([&](std::int64_t row) LACEWING_INLINE_LAMBDA { return row_dot<indexed, has_scale>(n_begin, n_end, row); });
-    };
-    if (terms_.index1 != nullptr) {
-      scaled ? dot(std::true_type{}, std::true_type{}) : dot(std::true_type{}, std::false_type{});
-    } else {
-      scaled ? dot(std::false_type{}, std::true_type{}) : dot(std::false_type{}, std::false_type{});
-    }
-  }
-
-  /// Asks for the cache lines of so many vectors.
-  template <int Vectors>
-  static LACEWING_INLINE void fetch(const T* from) {
-    const char* const line = static_cast<const char*>(static_cast<const void*>(from));
-    for (int byte = 0; byte < Vectors * kVectorBytes; byte += 64) {
-      __builtin_prefetch(line + byte);
-    }
   }
 
   void inner(std::int64_t n_begin, std::int64_t n_end, std::int64_t row, Target<T> target) {
@@ -403,7 +329,6 @@ class ProductRows {
   TermsView<Index> terms_;
   Source<T> x_;
   Source<T> y_;
-  bool one_channel_;
   bool fetch_ahead_;  ///< rows of x are scattered over more memory than is near
 };
 

@@ -33,12 +33,6 @@ inline constexpr std::int64_t kPackAllBytes = 512 * 1024;
 inline constexpr std::int64_t kSerialWork = 1 << 15;
 /// Tasks to aim for: enough to balance, few enough to be cheap.
 inline constexpr std::int64_t kTasks = 64;
-/// An x of more bytes does not stay in the last-level cache.
-inline constexpr std::int64_t kFarBytes = 26 << 20;
-/// Terms for each row of x from which on reading the terms once more for another block of channels pays.
-inline constexpr std::int64_t kTermsForBlocks = 4;
-/// Blocks of channels are multiples of this.
-inline constexpr std::int64_t kBlockChannels = 64;
 /// With fewer rows than this a sum over n is cut into parts, so that there is work for several threads.
 inline constexpr std::int64_t kRowsForThreads = 32;
 inline constexpr std::int64_t kMaxParts = 16;
@@ -106,8 +100,13 @@ struct Schedule {
   }
 };
 
-/// mul with an operand that is expanded along the channels is vecsca.
+/// mul with an operand that is expanded along the channels is vecsca, and so are products of single numbers; a sum over
+/// one n is none.
 inline ProductArgs simplified(ProductArgs args) {
+  args.accumulate = args.accumulate && args.batch != 1;
+  if (args.extent_a == 1 && (args.pattern == Pattern::mul || args.pattern == Pattern::inner)) {
+    args.pattern = Pattern::vecsca;
+  }
   if (args.pattern == Pattern::mul && args.extent_a > 1) {
     if (args.y.stride_a == 0) {
       args.pattern = Pattern::vecsca;
@@ -142,22 +141,6 @@ inline std::int64_t fold_scratch(const ProductArgs& args) {
     return kFolds * std::max(args.extent_a, args.extent_b) + (is_narrow(args.type) ? args.extent_a * args.extent_b : 0);
   }
   return kFolds * args.extent_a + args.terms.rows * args.extent_b;
-}
-
-inline std::int64_t element_size(ScalarType type) { return is_narrow(type) ? 2 : accumulate_size(type); }
-
-/// Channels that are worked on at a time: all of them, but where many terms read scattered rows of an x that exceeds
-/// the caches: a block of channels then stays in them.
-inline std::int64_t channel_block(const ProductArgs& args) {
-  const std::int64_t row_bytes = args.extent_a * element_size(args.type);
-  const bool scattered = args.pattern == Pattern::vecsca && !args.accumulate && args.batch == 1 &&
-                         args.terms.index1 != nullptr && args.terms.terms >= kTermsForBlocks * args.x.rows;
-  if (!scattered || args.x.rows * row_bytes <= kFarBytes || args.x.stride_a != 1) {
-    return std::max<std::int64_t>(args.extent_a, 1);
-  }
-  const std::int64_t blocks = (args.x.rows * row_bytes + kFarBytes - 1) / kFarBytes;
-  const std::int64_t width = (args.extent_a + blocks - 1) / blocks;
-  return std::max<std::int64_t>((width + kBlockChannels - 1) / kBlockChannels * kBlockChannels, 1);
 }
 
 inline Schedule schedule_product(const ProductArgs& args) {

@@ -6,6 +6,19 @@
 
 namespace lacewing::kernels::cpu::LACEWING_ISA {
 
+/// Rows of x beyond so many bytes are asked for kAhead terms before they are read.
+inline constexpr std::int64_t kNearBytes = 1 << 20;
+inline constexpr std::int64_t kAhead = 8;
+
+/// Asks for the cache lines of so many vectors.
+template <int Vectors, typename T>
+LACEWING_INLINE void fetch(const T* from) {
+  const char* const line = static_cast<const char*>(static_cast<const void*>(from));
+  for (int byte = 0; byte < Vectors * kVectorBytes; byte += 64) {
+    __builtin_prefetch(line + byte);
+  }
+}
+
 template <typename T>
 class Source {
  public:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/cpu/isa.h"
 #include "kernels/terms.h"
 
 namespace lacewing::kernels {
@@ -11,6 +12,85 @@ namespace {
 constexpr std::int64_t kMostParts = 64;
 constexpr std::int64_t kPartWork = 1 << 13;
 
+// Places in a set of bits, counted by the processor's own instruction where it has one: the same loops twice.
+
+/// before[w] = the bits in the words before word w; returns all of them.
+inline __attribute__((always_inline)) std::int64_t count_before(const std::uint64_t* words, std::int64_t count,
+                                                                std::int32_t* before) {
+  std::int32_t total = 0;
+  for (std::int64_t w = 0; w < count; ++w) {
+    before[w] = total;
+    total += static_cast<std::int32_t>(__builtin_popcountll(words[w]));
+  }
+  return total;
+}
+
+/// A row of b.
+template <typename T>
+struct RowOfB {
+  const std::int32_t* columns;
+  const T* values;
+  std::int64_t count;
+};
+
+/// Where the sums of a row of the product gather: at the places of their columns, and the columns beside them.
+template <typename Acc>
+struct PlacedSums {
+  const std::uint64_t* words;
+  const std::int32_t* before;
+  Acc* sums;
+  std::int32_t* columns;
+};
+
+/// Adds a row of b times one value.
+template <typename T>
+inline __attribute__((always_inline)) void add_row(const RowOfB<T>& row, accumulate_t<T> left,
+                                                   const PlacedSums<accumulate_t<T>>& to) {
+  for (std::int64_t u = 0; u < row.count; ++u) {
+    const std::int32_t column = row.columns[u];
+    const std::uint64_t below = to.words[column >> 6] & ((std::uint64_t{1} << (column & 63)) - 1);
+    const std::int32_t place = to.before[column >> 6] + static_cast<std::int32_t>(__builtin_popcountll(below));
+    to.columns[place] = column;
+    to.sums[place] += left * widen(row.values[u]);
+  }
+}
+
+struct PlainPlaces {
+  static std::int64_t count(const std::uint64_t* words, std::int64_t n, std::int32_t* before) {
+    return count_before(words, n, before);
+  }
+  template <typename T>
+  static void add(const RowOfB<T>& row, accumulate_t<T> left, const PlacedSums<accumulate_t<T>>& to) {
+    add_row(row, left, to);
+  }
+};
+
+#if LACEWING_HAVE_X86_ISA
+struct FastPlaces {
+  __attribute__((target("popcnt"))) static std::int64_t count(const std::uint64_t* words, std::int64_t n,
+                                                              std::int32_t* before) {
+    return count_before(words, n, before);
+  }
+  template <typename T>
+  __attribute__((target("popcnt"))) static void add(const RowOfB<T>& row, accumulate_t<T> left,
+                                                    const PlacedSums<accumulate_t<T>>& to) {
+    add_row(row, left, to);
+  }
+};
+#else
+using FastPlaces = PlainPlaces;
+#endif
+
+/// Calls f with the places that this processor has.
+template <typename F>
+void with_places(const F& f) {
+  if (cpu::isa() == cpu::Isa::baseline) {
+    f(PlainPlaces{});
+  } else {
+    f(FastPlaces{});
+  }
+}
+
 /// A set of columns that gives them back in order: a bit for each. For few columns, also a bit for each word of them;
 /// for many, the words are looked through.
 class ColumnSet {
@@ -18,7 +98,8 @@ class ColumnSet {
   explicit ColumnSet(std::int64_t columns)
       : words_(static_cast<std::size_t>(columns / 64 + 1), 0),
         summary_(words_.size() / 64 + 1, 0),
-        used_(words_.size() + 1) {}
+        used_(words_.size() + 1),
+        before_(words_.size()) {}
 
   bool is_few(std::int64_t columns) const { return columns < static_cast<std::int64_t>(words_.size()) / 8; }
 
@@ -29,6 +110,14 @@ class ColumnSet {
     }
     words_[word] |= std::uint64_t{1} << (column & 63);
   }
+  /// 1 where the column is new, else 0.
+  std::int64_t count_of_few(std::int32_t column) {
+    std::uint64_t& word = words_[static_cast<std::size_t>(column >> 6)];
+    const std::uint64_t before = word >> (column & 63);
+    word |= std::uint64_t{1} << (column & 63);
+    return static_cast<std::int64_t>(~before & 1);
+  }
+  void remove_word_of(std::int32_t column) { words_[static_cast<std::size_t>(column >> 6)] = 0; }
   void add_of_many(std::int32_t column) {
     words_[static_cast<std::size_t>(column >> 6)] |= std::uint64_t{1} << (column & 63);
   }
@@ -43,6 +132,17 @@ class ColumnSet {
       summary_[s] = 0;
     }
   }
+  /// Settles the places of the columns of the set, in order; how many they are.
+  template <typename Places>
+  std::int64_t place() {
+    return Places::count(words_.data(), static_cast<std::int64_t>(words_.size()), before_.data());
+  }
+  template <typename Acc>
+  PlacedSums<Acc> places(Acc* sums, std::int32_t* columns) const {
+    return {words_.data(), before_.data(), sums, columns};
+  }
+  void clear() { std::fill(words_.begin(), words_.end(), 0); }
+
   template <typename F>
   void take_many(const F& f) {
     std::size_t used = 0;
@@ -68,27 +168,8 @@ class ColumnSet {
   }
 
   std::vector<std::uint64_t> words_, summary_;
-  std::vector<std::uint32_t> used_;  ///< words with a bit; only its begin is touched
-};
-
-/// A set of columns that only counts them: a bit for each.
-class ColumnCounter {
- public:
-  explicit ColumnCounter(std::int64_t columns) : words_(static_cast<std::size_t>(columns / 64 + 1), 0) {}
-
-  /// 1 where the column is new, else 0.
-  std::int64_t add(std::int32_t column) {
-    std::uint64_t& word = words_[static_cast<std::size_t>(column >> 6)];
-    const std::uint64_t before = word >> (column & 63);
-    word |= std::uint64_t{1} << (column & 63);
-    return static_cast<std::int64_t>(~before & 1);
-  }
-  void remove_word_of(std::int32_t column) { words_[static_cast<std::size_t>(column >> 6)] = 0; }
-  void clear() { std::fill(words_.begin(), words_.end(), 0); }
-  std::int64_t words() const { return static_cast<std::int64_t>(words_.size()); }
-
- private:
-  std::vector<std::uint64_t> words_;
+  std::vector<std::uint32_t> used_;   ///< words with a bit; only its begin is touched
+  std::vector<std::int32_t> before_;  ///< columns of the set before each word, where they have places
 };
 
 }  // namespace
@@ -100,20 +181,35 @@ void SparseMatmul::for_parts(const F& f) const {
                          [&](std::int64_t first, std::int64_t last) { f(first, last); });
 }
 
+/// Calls f(t, begin, end) on the entries t of row r of a, with the entries of b that each meets.
+template <typename F>
+void SparseMatmul::each_entry(std::int64_t r, const F& f) const {
+  constexpr std::int64_t kEntriesAhead = 6;
+  const std::int64_t end = a_.segments[r + 1];
+  for (std::int64_t t = a_.segments[r]; t < end; ++t) {
+    if (t + kEntriesAhead < a_.entries) {
+      __builtin_prefetch(b_columns_.data() + met_[static_cast<std::size_t>(t + kEntriesAhead)].begin);
+    }
+    const Span met = met_[static_cast<std::size_t>(t)];
+    f(t, met.begin, met.end);
+  }
+}
+
 /// Calls of_entry(t)(u) on the pairs (entry t of a, entry u of b) that meet in row r.
 template <typename F>
 void SparseMatmul::each_product(std::int64_t r, const F& of_entry) const {
-  for (std::int64_t t = a_.segments[r]; t < a_.segments[r + 1]; ++t) {
-    const std::int64_t row = b_row_[static_cast<std::size_t>(t)];
-    if (row < 0) {
-      continue;
-    }
+  each_entry(r, [&](std::int64_t t, std::int64_t begin, std::int64_t end) {
     const auto visit = of_entry(t);
-    const std::int64_t end = b_.segments[row + 1];
-    for (std::int64_t u = b_.segments[row]; u < end; ++u) {
+    for (std::int64_t u = begin; u < end; ++u) {
       visit(u);
     }
-  }
+  });
+}
+
+/// Calls f(column) on the columns of b that meet in row r, as often as they do.
+template <typename F>
+void SparseMatmul::each_column(std::int64_t r, const F& f) const {
+  each_product(r, [&](std::int64_t) { return [&](std::int64_t u) { f(b_columns_[static_cast<std::size_t>(u)]); }; });
 }
 
 SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t shared, std::int64_t columns,
@@ -123,7 +219,7 @@ SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t sh
       columns_(columns),
       executor_(executor),
       b_columns_(static_cast<std::size_t>(b.entries)),
-      b_row_(static_cast<std::size_t>(a.entries), -1) {
+      met_(static_cast<std::size_t>(a.entries)) {
   executor.parallel_for(0, b.entries, 1 << 14, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t u = first; u < last; ++u) {
       b_columns_[static_cast<std::size_t>(u)] = static_cast<std::int32_t>(b.columns[u]);
@@ -150,8 +246,9 @@ SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t sh
       std::int64_t products = 1;
       for (std::int64_t t = a.segments[r]; t < a.segments[r + 1]; ++t) {
         const std::int64_t row = row_of(a.columns[t]);
-        b_row_[static_cast<std::size_t>(t)] = row;
-        products += row < 0 ? 0 : b.segments[row + 1] - b.segments[row];
+        const Span met = row < 0 ? Span{} : Span{b.segments[row], b.segments[row + 1]};
+        met_[static_cast<std::size_t>(t)] = met;
+        products += met.end - met.begin;
       }
       work_[static_cast<std::size_t>(r) + 1] = products;
     }
@@ -166,21 +263,22 @@ SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t sh
   }
   starts_.assign(cuts_.size(), 0);
   for_parts([&](std::int64_t first, std::int64_t last) {
-    ColumnCounter seen(columns_);
+    ColumnSet set(columns_);
     for (std::int64_t part = first; part < last; ++part) {
       std::int64_t count = 0;
-      for (std::int64_t r = cuts_[static_cast<std::size_t>(part)]; r < cuts_[static_cast<std::size_t>(part) + 1]; ++r) {
-        const auto each = [&](const auto& visit) {
-          each_product(
-              r, [&](std::int64_t) { return [&](std::int64_t u) { visit(b_columns_[static_cast<std::size_t>(u)]); }; });
-        };
-        each([&](std::int32_t column) { count += seen.add(column); });
-        if (products_of(r) < seen.words() / 8) {
-          each([&](std::int32_t column) { seen.remove_word_of(column); });
-        } else {
-          seen.clear();
+      with_places([&](auto places) {
+        for (std::int64_t r = cuts_[static_cast<std::size_t>(part)]; r < cuts_[static_cast<std::size_t>(part) + 1];
+             ++r) {
+          if (set.is_few(products_of(r))) {
+            each_column(r, [&](std::int32_t column) { count += set.count_of_few(column); });
+            each_column(r, [&](std::int32_t column) { set.remove_word_of(column); });
+          } else {
+            each_column(r, [&](std::int32_t column) { set.add_of_many(column); });
+            count += set.place<decltype(places)>();
+            set.clear();
+          }
         }
-      }
+      });
       starts_[static_cast<std::size_t>(part) + 1] = count;
     }
   });
@@ -195,7 +293,9 @@ void SparseMatmul::write_as(const T* a_values, const T* b_values, const std::int
   using Acc = accumulate_t<T>;
   for_parts([&](std::int64_t first, std::int64_t last) {
     ColumnSet set(columns_);
-    std::vector<Acc> sums(static_cast<std::size_t>(columns_), Acc{});
+    const auto width = static_cast<std::size_t>(std::max<std::int64_t>(columns_, 0));
+    std::vector<Acc> sums(width, Acc{});
+    std::vector<std::int32_t> columns(width);
     for (std::int64_t part = first; part < last; ++part) {
       std::int64_t next = starts_[static_cast<std::size_t>(part)];
       for (std::int64_t r = cuts_[static_cast<std::size_t>(part)]; r < cuts_[static_cast<std::size_t>(part) + 1]; ++r) {
@@ -217,6 +317,24 @@ void SparseMatmul::write_as(const T* a_values, const T* b_values, const std::int
         if (set.is_few(products_of(r))) {
           add_products([&](std::int32_t column) { set.add_of_few(column); });
           set.take_few(write_sum);
+        } else if (products_of(r) < columns_) {
+          each_column(r, [&](std::int32_t column) { set.add_of_many(column); });
+          with_places([&](auto places) {
+            const std::int64_t count = set.place<decltype(places)>();
+            const auto to = set.places(sums.data(), columns.data());
+            each_entry(r, [&](std::int64_t t, std::int64_t begin, std::int64_t end) {
+              places.add(RowOfB<T>{b_columns_.data() + begin, b_values + begin, end - begin}, widen(a_values[t]), to);
+            });
+            const std::int64_t base = a_.keys[r] * key_stride;
+            for (std::int64_t k = 0; k < count; ++k) {
+              const std::int32_t column = columns[static_cast<std::size_t>(k)];
+              keys[next + k] = base + (column_keys == nullptr ? column : column_keys[column]);
+              values[next + k] = narrow<T>(sums[static_cast<std::size_t>(k)]);
+            }
+            std::fill_n(sums.begin(), count, Acc{});
+            next += count;
+          });
+          set.clear();
         } else {
           add_products([&](std::int32_t column) { set.add_of_many(column); });
           set.take_many(write_sum);

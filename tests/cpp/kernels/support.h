@@ -159,6 +159,7 @@ struct Case {
   std::int64_t extent_b = 3;  ///< used where the form has b
   std::int64_t rows = 6;
   std::int64_t terms_per_row = 2;  ///< on average; rows differ, the first and others are empty
+  std::int64_t source_rows = 4;    ///< of x, where it is indexed
   Layout x = Layout::plain;
   Layout y = Layout::plain;
   Layout z = Layout::plain;  ///< of the upstream gradient, for the gradient of scale; plain or padded as an output
@@ -212,7 +213,7 @@ class Problem {
     args_.extent_a = c.extent_a;
     args_.extent_b = extent_b;
     args_.accumulate = c.accumulate;
-    args_.x = operand(c.x, channels_x(c.form), c.index1 ? 4 : terms(), x_);
+    args_.x = operand(c.x, channels_x(c.form), c.index1 ? c.source_rows : terms(), x_);
     args_.x.conjugate = c.conjugate_x;
     if (c.form != Form::scale) {
       args_.y = operand(c.y, channels_y(c.form), c.index2 ? 5 : terms(), y_);
@@ -408,7 +409,7 @@ class Problem {
       }
     }
     for (std::int64_t t = 0; t < terms(); ++t) {
-      first_.push_back(c_.index1 ? random_.below(4) : t);
+      first_.push_back(c_.index1 ? random_.below(c_.source_rows) : t);
       second_.push_back(c_.index2 ? random_.below(5) : t);
       // With repeats the last entry stays unused.
       entry_of_.push_back(c_.repeated ? random_.below(entries_ - 1) : entries[static_cast<std::size_t>(t)]);

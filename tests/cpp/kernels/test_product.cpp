@@ -255,6 +255,46 @@ TEST_P(Kernels, ProductOfEveryExtent) {
   }
 }
 
+TEST_P(Kernels, WithoutScaleOfEveryExtent) {
+  for (const std::int64_t a : {1, 2, 15, 16, 17, 33, 64, 67, 128, 144}) {
+    for (int bits = 0; bits < 8; ++bits) {
+      Case c = plain();
+      c.extent_a = a;
+      c.extent_b = channels_y(c.form).b ? 3 : 1;
+      c.scale = c.order = false;
+      c.index1 = (bits & 1) == 0;
+      c.index2 = (bits & 2) == 0;
+      c.segments = (bits & 4) == 0;
+      c.rows = c.segments ? 11 : 70;
+      c.terms_per_row = 7;
+      c.batch = 1;
+      c.accumulate = bits % 3 == 0;
+      c.seed = static_cast<std::uint64_t>(a * 8 + bits);
+      EXPECT_TRUE(product_is_right(c)) << a << " channels, case " << bits;
+      c.z = Layout::padded;
+      c.batch = 3;
+      c.accumulate = false;
+      EXPECT_TRUE(product_is_right(c)) << a << " channels, case " << bits << ", a batch";
+    }
+  }
+}
+
+TEST_P(Kernels, WithoutScaleOfRowsThatAreFarApart) {
+  for (const std::int64_t a : {1, 67}) {
+    Case c = plain();
+    c.extent_a = a;
+    c.extent_b = channels_y(c.form).b ? 2 : 1;
+    c.scale = c.order = false;
+    c.source_rows = (std::int64_t{5} << 18) / (a * c.extent_b);
+    c.batch = 1;
+    for (const bool segments : {false, true}) {
+      c.segments = segments;
+      c.rows = segments ? 30 : 100;
+      EXPECT_TRUE(product_is_right(c)) << a << " channels";
+    }
+  }
+}
+
 TEST_P(Kernels, AccumulateWithFewRowsIsCutIntoParts) {
   for (const std::int64_t rows : {1, 2, 3, 31, 32}) {
     for (const std::int64_t batch : {2, 15, 40}) {

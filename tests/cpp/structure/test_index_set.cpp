@@ -153,18 +153,56 @@ TEST(EntryGroups, EntriesInOrderAreNotSorted) {
   EXPECT_FALSE(columns.in_order());
 }
 
-TEST(IndexSet, SortednessIsSeenOnTheBordersOfParts) {
+TEST(EntryGroups, OrderIsSeenOnTheBordersOfParts) {
   Keys keys(100000);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     keys[i] = static_cast<std::int64_t>(i);
   }
+  const auto groups = [&](int threads) {
+    return EntryGroups({keys.data(), size_of(keys), 0, 1}, Keys{0}, Keys{100000}, executor_of(threads));
+  };
   for (const int threads : {1, 2, 4}) {
-    EXPECT_EQ(sortedness({keys.data(), size_of(keys), 0, 1}, Keys{0}, executor_of(threads)), Sortedness::strict);
+    EXPECT_TRUE(groups(threads).in_order() && groups(threads).distinct());
   }
   keys[50000] = keys[49999];
-  EXPECT_EQ(sortedness({keys.data(), size_of(keys), 0, 1}, Keys{0}, executor_of(2)), Sortedness::sorted);
+  EXPECT_TRUE(groups(2).in_order());
+  EXPECT_EQ(groups(2).groups(), 99999);
   keys[50000] = 0;
-  EXPECT_EQ(sortedness({keys.data(), size_of(keys), 0, 1}, Keys{0}, executor_of(2)), Sortedness::unsorted);
+  EXPECT_FALSE(groups(2).in_order());
+  EXPECT_EQ(groups(2).groups(), 99999);
+}
+
+TEST(EntryGroups, EntriesOfATransposedMatrixAreSortedByItsRowsAlone) {
+  // By (0, 1) they are in order, so that by (1, 0) only dim 1 is left to sort by.
+  for (const Keys& sizes : {Keys{700, 900}, Keys{(std::int64_t{1} << 40), 1 << 22}}) {
+    const std::int64_t count = 300000;
+    std::vector<std::pair<std::int64_t, std::int64_t>> entries(static_cast<std::size_t>(count));
+    const Keys rows = random_keys(count, sizes[0], 1);
+    const Keys columns = random_keys(count, sizes[1], 2);
+    for (std::size_t e = 0; e < entries.size(); ++e) {
+      entries[e] = {rows[e], columns[e]};
+    }
+    std::sort(entries.begin(), entries.end());
+    Keys indices(2 * entries.size());
+    for (std::size_t e = 0; e < entries.size(); ++e) {
+      indices[e] = entries[e].first;
+      indices[entries.size() + e] = entries[e].second;
+    }
+    const auto expected = grouped(indices, count, Keys{1, 0});
+
+    const EntryGroups groups({indices.data(), count, count, 1}, Keys{1, 0}, Keys{sizes[1], sizes[0]}, executor_of(2));
+
+    ASSERT_EQ(groups.groups(), static_cast<std::int64_t>(expected.size()));
+    Keys found(2 * expected.size());
+    std::vector<std::int32_t> segments(expected.size() + 1), order(entries.size());
+    groups.write(found.data(), segments.data(), order.data(), /*wide=*/false);
+    std::size_t g = 0;
+    for (const auto& [key, of_key] : expected) {
+      ASSERT_EQ((Keys{found[g], found[expected.size() + g]}), key);
+      ASSERT_EQ(Keys(order.begin() + segments[g], order.begin() + segments[g + 1]), of_key);
+      ++g;
+    }
+  }
 }
 
 TEST(IndexSet, MergingGivesTheUnionAndTheIntersectionWithTheirPlaces) {
