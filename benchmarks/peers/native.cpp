@@ -75,7 +75,8 @@ extern "C" std::int64_t hash_kernel_map(const std::int32_t* voxels, std::int64_t
 }
 
 /// Single-precision operations per second of independent multiply-adds in registers, on so many threads: the best of
-/// many short loops over a quarter of a second, so that another process that takes a core for a while does not lower it.
+/// many short loops over a quarter of a second, so that another process that takes a core for a while does not lower
+/// it.
 extern "C" double fma_rate(int threads) {
   constexpr std::int64_t kSteps = 2'000'000;
   constexpr int kChains = 12;
