@@ -74,7 +74,9 @@ extern "C" std::int64_t hash_kernel_map(const std::int32_t* voxels, std::int64_t
   return pairs;
 }
 
-/// Single-precision operations per second of independent multiply-adds in registers, on so many threads.
+/// Single-precision operations per second of independent multiply-adds in registers, on so many threads: the best of
+/// many short loops over a quarter of a second, so that another process that takes a core for a while does not lower
+/// it.
 extern "C" double fma_rate(int threads) {
   constexpr std::int64_t kSteps = 2'000'000;
   constexpr int kChains = 12;
@@ -84,10 +86,12 @@ extern "C" double fma_rate(int threads) {
   constexpr int kLanes = 8;
 #endif
   typedef float Vector __attribute__((vector_size(4 * kLanes)));
+  using Clock = std::chrono::steady_clock;
   double best = 0;
-  for (int repeat = 0; repeat < 9; ++repeat) {
+  const auto begin = Clock::now();
+  while (Clock::now() - begin < std::chrono::milliseconds(250)) {
     float sink = 0;
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
 #pragma omp parallel num_threads(threads) reduction(+ : sink)
     {
       Vector sums[kChains];
@@ -107,7 +111,7 @@ extern "C" double fma_rate(int threads) {
         sink += sum[0];
       }
     }
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     const double rate = 2.0 * kLanes * kChains * kSteps * threads / seconds;
     best = rate > best && sink > 0 ? rate : best;
   }

@@ -196,7 +196,7 @@ def test_plans_are_saved_and_copied(how: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(("cin", "cout", "groups"), [(20, 36, 1), (1, 1, 32), (8, 8, 4)])
+@pytest.mark.parametrize(("cin", "cout", "groups"), [(20, 36, 1), (66, 70, 1), (1, 1, 32), (8, 8, 4)])
 def test_the_same_bits_for_every_number_of_threads(cin: int, cout: int, groups: int, dtype: torch.dtype) -> None:
     plan = ConvolutionPlan.build(cloud(3000, 3, extent=12), 3)
     x = random(3000, groups * cin, dtype=dtype).requires_grad_()
@@ -242,7 +242,7 @@ def test_allocates_the_output_and_the_workspace(algorithm: str, dtype: torch.dty
 
 @pytest.mark.parametrize("algorithm", ["automatic", "gather_gemm_scatter"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(("cin", "cout", "groups"), [(32, 48, 1), (160, 8, 1), (1, 1, 32)])
+@pytest.mark.parametrize(("cin", "cout", "groups"), [(32, 48, 1), (260, 8, 1), (1, 1, 32)])
 def test_gradients_allocate_their_results_and_their_workspaces(
     cin: int, cout: int, groups: int, dtype: torch.dtype, algorithm: str
 ) -> None:

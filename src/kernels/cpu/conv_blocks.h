@@ -81,18 +81,39 @@ LACEWING_INLINE void prefetch_rows(const A* const* rows, std::int64_t count, std
   }
 }
 
+/// Lines of memory that a block asks for on its way, some at each step: they are for a later block, so they go to the
+/// second-level cache. Free of branches, since a wrong guess would empty the pipeline that the sums keep full.
+struct LinesAhead {
+  const char* at = nullptr;
+  std::int64_t across = 0;  ///< bytes between the lines of a step
+  std::int64_t along = 0;   ///< bytes between steps
+
+  template <int Lines>
+  LACEWING_INLINE void ask() {
+#pragma GCC unroll 8
+    for (int i = 0; i < Lines; ++i) {
+      __builtin_prefetch(at + i * across, 0, 2);
+    }
+    at += along;
+  }
+};
+
 /// c[i] += a[i] @ b for Rows rows at pointers: a[i] has `depth` > 0 entries, b is (depth, columns) with stride ldb. The
 /// `ahead` rows behind them in `a` are asked for line by line on the way: all at once they would hold up the loads of
-/// b. (A loop that might not run would make the compiler keep a second copy of the sums, on the stack.)
+/// b; the widest blocks ask for `lines` too. (A loop that might not run would make the compiler keep a second copy of
+/// the sums, on the stack.)
 template <typename A, int Rows, int Vectors, bool Part>
 LACEWING_BLOCK void row_block(const A* const* a, A* const* c, std::int64_t ahead, const A* b, std::int64_t ldb,
-                              std::int64_t depth, int part) {
+                              std::int64_t depth, LinesAhead lines, int part) {
   constexpr std::int64_t line = 64 / sizeof(A);
   const auto row = [&](int i) LACEWING_INLINE_LAMBDA { return c[i]; };
   BlockSums<A, Rows, Vectors, Part> sums;
   sums.load(row, part);
   std::int64_t k = 0;
   do {
+    if constexpr (Vectors == kMostVectors<A>) {
+      lines.ask<Vectors>();
+    }
     for (std::int64_t i = 0; i < ahead; ++i) {
       __builtin_prefetch(a[Rows + i] + k);
     }
@@ -105,15 +126,19 @@ LACEWING_BLOCK void row_block(const A* const* a, A* const* c, std::int64_t ahead
 }
 
 /// c[i, :] += sum over p of a[p][i] * b[p][:] for Rows entries of each a[p]: a block of a sum of outer products. There
-/// is at least one pair.
+/// is at least one pair. The widest blocks ask for the line at ahead[p] + ahead_offset bytes on the way.
 template <typename A, int Rows, int Vectors, bool Part>
 LACEWING_BLOCK void outer_block(const A* const* a, std::int64_t a_offset, const A* const* b, std::int64_t b_offset,
-                                std::int64_t pairs, A* c, std::int64_t ldc, int part) {
+                                std::int64_t pairs, const char* const* ahead, std::int64_t ahead_offset, A* c,
+                                std::int64_t ldc, int part) {
   const auto row = [&](int i) LACEWING_INLINE_LAMBDA { return c + i * ldc; };
   BlockSums<A, Rows, Vectors, Part> sums;
   sums.load(row, part);
   std::int64_t p = 0;
   do {
+    if constexpr (Vectors == kMostVectors<A>) {
+      __builtin_prefetch(ahead[p] + ahead_offset, 0, 2);
+    }
     const A* const left = a[p] + a_offset;
     sums.add([&](int i) LACEWING_INLINE_LAMBDA { return left[i]; }, b[p] + b_offset, part);
   } while (++p < pairs);

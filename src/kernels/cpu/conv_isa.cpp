@@ -132,6 +132,12 @@ class TileConv {
         for_tile_taps(
             args_.map, begin, end, [&](std::int64_t tap, std::int64_t first, std::int64_t last) LACEWING_INLINE_LAMBDA {
               const auto [weight, stride] = weight_block(tap * args_.groups + group, channel, depth, column, columns);
+              const std::int64_t next_tap = std::min(tap + 1, args_.map.taps - 1);
+              const WeightAhead later(args_, next_tap * args_.groups + group, channel, depth, column, columns);
+              std::int64_t block = 0;
+              const auto lines = [&](const Acc* near) LACEWING_INLINE_LAMBDA {
+                return decltype(vectors)::value == kMostVectors<Acc> ? later.lines(block++, near) : LinesAhead{};
+              };
               for_rows(first, last, group * args_.in + channel, depth, group * args_.out + column,
                        [&](const Acc* const* source, Acc* const* sum, std::int64_t count) LACEWING_INLINE_LAMBDA {
                          for_row_blocks<decltype(vectors)::value>(count, [&](auto rows,
@@ -141,7 +147,7 @@ class TileConv {
                            const auto ahead = std::min<std::int64_t>(decltype(rows)::value, count - next);
                            prefetch_rows<Acc>(sum + next, ahead, columns);
                            row_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
-                               source + at, sum + at, ahead, weight, stride, depth, part);
+                               source + at, sum + at, ahead, weight, stride, depth, lines(source[at]), part);
                          });
                        });
             });
@@ -149,12 +155,55 @@ class TileConv {
     });
   }
 
+  /// Where the block of the weight lies in memory that the next tap needs, and which of its lines the blocks of rows of
+  /// this tap ask for.
+  class WeightAhead {
+   public:
+    WeightAhead(const ConvArgs& args, std::int64_t matrix, std::int64_t channel, std::int64_t depth,
+                std::int64_t column, std::int64_t columns) {
+      const T* const from = weight_at(args, matrix, channel, column);
+      const std::int64_t size = sizeof(T);
+      const std::int64_t steps = (depth + kLine - 1) / kLine;
+      const std::int64_t vectors = (columns + Simd<Acc>::lanes - 1) / Simd<Acc>::lanes;
+      first_ = reinterpret_cast<const char*>(from);
+      if (args.transposed) {  // a block asks for some rows, from their begin to their end
+        lines_ = {first_, args.in * size, kLine * size};
+        advance_ = vectors * args.in * size;
+        blocks_ = columns / vectors;
+      } else {  // a block asks for one row at each step
+        lines_ = {first_, Simd<Acc>::lanes * size, args.out * size};
+        advance_ = steps * args.out * size;
+        blocks_ = (depth + steps - 1) / steps;
+      }
+    }
+
+    /// Those of a block; of one too many, lines that are near anyway.
+    LACEWING_INLINE LinesAhead lines(std::int64_t block, const Acc* near) const {
+      const bool asks = block < blocks_;
+      return {asks ? first_ + block * advance_ : reinterpret_cast<const char*>(near), asks ? lines_.across : 0,
+              asks ? lines_.along : 0};
+    }
+
+   private:
+    static constexpr std::int64_t kLine = 64 / sizeof(Acc);
+
+    const char* first_ = nullptr;
+    LinesAhead lines_;
+    std::int64_t advance_ = 0;
+    std::int64_t blocks_ = 0;
+  };
+
+  static LACEWING_INLINE const T* weight_at(const ConvArgs& args, std::int64_t matrix, std::int64_t channel,
+                                            std::int64_t column) {
+    const T* const whole = static_cast<const T*>(args.weight) + matrix * args.in * args.out;
+    return args.transposed ? whole + column * args.in + channel : whole + channel * args.out + column;
+  }
+
   /// A block of a matrix of the weight, (depth, columns), in place or in scratch, and the stride of its rows.
   LACEWING_INLINE std::pair<const Acc*, std::int64_t> weight_block(std::int64_t matrix, std::int64_t channel,
                                                                    std::int64_t depth, std::int64_t column,
                                                                    std::int64_t columns) {
-    const T* const whole = static_cast<const T*>(args_.weight) + matrix * args_.in * args_.out;
-    const T* const from = args_.transposed ? whole + column * args_.in + channel : whole + channel * args_.out + column;
+    const T* const from = weight_at(args_, matrix, channel, column);
     if constexpr (is_narrow_v<T>) {
       for (std::int64_t i = 0; i < depth; ++i) {
         for (std::int64_t o = 0; o < columns; ++o) {
@@ -163,12 +212,8 @@ class TileConv {
       }
     } else if (!schedule_.packs_weight) {
       return {from, args_.out};
-    } else if (args_.transposed) {
-      transpose_block(from, args_.in, weight_, depth, columns);
     } else {
-      for (std::int64_t i = 0; i < depth; ++i) {
-        std::copy_n(from + i * args_.out, columns, weight_ + i * columns);
-      }
+      transpose_block(from, args_.in, weight_, depth, columns);
     }
     return {weight_, columns};
   }
@@ -225,6 +270,14 @@ std::int64_t share_boundary(const ConvMap& map, std::int64_t tap, std::int64_t r
   return std::min(rows, rows * wanted / pairs / kBlock * kBlock);
 }
 
+/// Up to kConvPairBlock pairs of a tap, and the rows of its gradient that a worker adds them to.
+struct PairBlock {
+  std::int64_t tap = 0;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  RowShare share;
+};
+
 template <typename T>
 class TileWeightGrad {
  public:
@@ -233,38 +286,61 @@ class TileWeightGrad {
   TileWeightGrad(const ConvWeightGradArgs& args, Acc* scratch, Acc* sums)
       : args_(args), scratch_(scratch), sums_(sums) {}
 
-  /// Adds the outer products of the tap's pairs [first, last) to the rows of its gradient.
-  void run(std::int64_t tap, std::int64_t first, std::int64_t last, RowShare share) {
-    Acc* const sum = sums_ + tap * args_.groups * args_.in * args_.out;
-    for (std::int64_t p = first; p < last; p += kConvPairBlock) {
-      const std::int64_t count = std::min(kConvPairBlock, last - p);
-      const Acc* left[kConvPairBlock];
-      const Acc* right[kConvPairBlock];
-      for (std::int64_t i = 0; i < count; ++i) {
-        left[i] = row(args_.x, args_.map.source[p + i] * args_.x_stride, args_.groups * args_.in, 0, i);
-        right[i] = row(args_.grad, args_.map.target[p + i] * args_.grad_stride, args_.groups * args_.out,
-                       kConvPairBlock * args_.groups * args_.in, i);
-      }
-      if (args_.in == 1 && args_.out == 1) {
-        add_depthwise(left, right, count, share, sum);
-        continue;
-      }
-      for (std::int64_t g = share.begin / args_.in; g * args_.in < share.end; ++g) {
-        add_group(left, right, count, g, std::max(share.begin - g * args_.in, std::int64_t{0}),
-                  std::min(share.end - g * args_.in, args_.in), sum + g * args_.in * args_.out);
-      }
+  /// Adds the outer products of a block's pairs to the rows of its gradient; the rows of `next` are on their way
+  /// meanwhile.
+  void run(const PairBlock& block, const PairBlock& next) {
+    Acc* const sum = sums_ + block.tap * args_.groups * args_.in * args_.out;
+    const RowShare share = block.share;
+    const Acc* left[kConvPairBlock];
+    const Acc* right[kConvPairBlock];
+    for (std::int64_t i = 0; i < block.count; ++i) {
+      left[i] = row(x_row(block.first + i), args_.groups * args_.in, 0, i);
+      right[i] = row(grad_row(block.first + i), args_.groups * args_.out, kConvPairBlock * args_.groups * args_.in, i);
+    }
+    if (args_.in == 1 && args_.out == 1) {
+      add_depthwise(left, right, block.count, share, sum);
+      return;
+    }
+    look_ahead(next, block.count, left);
+    for (std::int64_t g = share.begin / args_.in; g * args_.in < share.end; ++g) {
+      add_group(left, right, block.count, g, std::max(share.begin - g * args_.in, std::int64_t{0}),
+                std::min(share.end - g * args_.in, args_.in), sum + g * args_.in * args_.out);
     }
   }
 
  private:
-  const Acc* row(const void* base, std::int64_t offset, std::int64_t channels, std::int64_t start, std::int64_t slot) {
-    const T* const from = static_cast<const T*>(base) + offset;
+  const T* x_row(std::int64_t pair) const {
+    return static_cast<const T*>(args_.x) + args_.map.source[pair] * args_.x_stride;
+  }
+  const T* grad_row(std::int64_t pair) const {
+    return static_cast<const T*>(args_.grad) + args_.map.target[pair] * args_.grad_stride;
+  }
+
+  const Acc* row(const T* from, std::int64_t channels, std::int64_t start, std::int64_t slot) {
     if constexpr (is_narrow_v<T>) {
       Acc* const to = scratch_ + start + slot * channels;
       widen_row(from, to, channels);
       return to;
     } else {
       return from;
+    }
+  }
+
+  /// Notes the rows of the next block for the widest blocks of columns to ask for; where it has fewer, rows that are
+  /// near.
+  void look_ahead(const PairBlock& next, std::int64_t count, const Acc* const* near) {
+    call_ = 0;
+    if (args_.out < kMostVectors<Acc> * Simd<Acc>::lanes) {
+      return;
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      const bool has = i < next.count;
+      ahead_[0][i] =
+          has ? reinterpret_cast<const char*>(x_row(next.first + i)) : reinterpret_cast<const char*>(near[i]);
+      ahead_[1][i] = has ? reinterpret_cast<const char*>(grad_row(next.first + i)) : ahead_[0][i];
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      ahead_[2][i] = reinterpret_cast<const char*>(near[i]);
     }
   }
 
@@ -281,20 +357,33 @@ class TileWeightGrad {
 
   /// Rows [begin, end) of one group's gradient.
   void add_group(const Acc* const* left, const Acc* const* right, std::int64_t count, std::int64_t group,
-                 std::int64_t begin, std::int64_t end, Acc* sum) const {
+                 std::int64_t begin, std::int64_t end, Acc* sum) {
+    const std::int64_t left_lines = lines_of(args_.groups * args_.in);
+    const std::int64_t lines = left_lines + lines_of(args_.groups * args_.out);
     for_column_blocks<Acc>(
         args_.out, [&](auto vectors, auto is_part, std::int64_t column, int part) LACEWING_INLINE_LAMBDA {
           for_row_blocks<decltype(vectors)::value>(end - begin, [&](auto rows, std::int64_t at) LACEWING_INLINE_LAMBDA {
+            // One line of each of the next rows in each call, first of x, then of the upstream gradient, until all are
+            // on their way.
+            const std::int64_t call = call_++;
+            const int side = call < left_lines ? 0 : call < lines ? 1 : 2;
+            const std::int64_t line = side == 0 ? call : side == 1 ? call - left_lines : 0;
             outer_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
-                left, group * args_.in + begin + at, right, group * args_.out + column, count,
+                left, group * args_.in + begin + at, right, group * args_.out + column, count, ahead_[side], 64 * line,
                 sum + (begin + at) * args_.out + column, args_.out, part);
           });
         });
   }
 
+  static std::int64_t lines_of(std::int64_t channels) {
+    return (channels * static_cast<std::int64_t>(sizeof(T)) + 63) / 64;
+  }
+
   const ConvWeightGradArgs& args_;
   Acc* scratch_;
   Acc* sums_;
+  const char* ahead_[3][kConvPairBlock];
+  std::int64_t call_ = 0;
 };
 
 template <typename T>
@@ -337,15 +426,23 @@ void weight_grad_typed(const ConvWeightGradArgs& args, const WeightGradSchedule&
         std::fill(sums + tap * schedule.matrix + share.begin * args.out,
                   sums + tap * schedule.matrix + share.end * args.out, Acc{});
       }
+      PairBlock waiting;  // runs when the one behind it is known
+      const auto push = [&](const PairBlock& next) {
+        if (waiting.count > 0) {
+          tile.run(waiting, next);
+        }
+        waiting = next;
+      };
       for (std::int64_t row = 0; row < map.target_rows; row += schedule.tile_rows) {
         for_tile_taps(map, row, std::min(row + schedule.tile_rows, map.target_rows),
                       [&](std::int64_t tap, std::int64_t first, std::int64_t last) {
                         const RowShare share = share_of(tap);
-                        if (share.begin < share.end) {
-                          tile.run(tap, first, last, share);
+                        for (std::int64_t p = first; p < last && share.begin < share.end; p += kConvPairBlock) {
+                          push({tap, p, std::min(kConvPairBlock, last - p), share});
                         }
                       });
       }
+      push({});
       if constexpr (is_narrow_v<T>) {
         for (std::int64_t tap = 0; tap < map.taps; ++tap) {
           const RowShare share = share_of(tap);

@@ -24,8 +24,8 @@ struct ConvSchedule {
 
 /// Columns of the widest block: four vectors of the widest kind.
 inline constexpr std::int64_t kConvMostColumns = 64;
-/// Input channels of a block: with them, a tile of inputs fits the second-level cache.
-inline constexpr std::int64_t kConvDepth = 128;
+/// Input channels of a block: with them, a block of the weight fits the second-level cache beside the rows of a tile.
+inline constexpr std::int64_t kConvDepth = 256;
 /// Rows whose addresses are gathered, or which are widened, at a time.
 inline constexpr std::int64_t kConvPackedRows = 96;
 
@@ -34,9 +34,7 @@ inline ConvSchedule schedule_conv(const ConvArgs& args) {
   schedule.widens = args.type == ScalarType::f16 || args.type == ScalarType::bf16;
   schedule.element_size = args.type == ScalarType::f64 ? 8 : 4;
   schedule.depthwise = args.in == 1 && args.out == 1;
-  // Long columns of a wide matrix lie a power of two apart and would evict each other from the first-level cache.
-  const bool packs = args.transposed || args.in >= 128;
-  schedule.packs_weight = schedule.widens || (packs && !schedule.depthwise);
+  schedule.packs_weight = schedule.widens || (args.transposed && !schedule.depthwise);
   // Wide channels amortise the weight over more rows; narrow ones keep the tile in the second-level cache.
   const std::int64_t matrix = args.in * args.out;
   schedule.tile_rows = matrix >= 128 * 128 ? 1024 : 512;
@@ -71,7 +69,7 @@ inline WeightGradSchedule schedule_weight_grad(const ConvWeightGradArgs& args) {
   schedule.element_size = args.type == ScalarType::f64 ? 8 : 4;
   schedule.matrix = args.groups * args.in * args.out;
   // A tile's rows stay in cache over all taps; a large gradient is loaded and stored once for each tile.
-  schedule.tile_rows = schedule.matrix >= 128 * 128 ? 2048 : 1024;
+  schedule.tile_rows = schedule.matrix >= 256 * 256 ? 4096 : schedule.matrix >= 128 * 128 ? 2048 : 1024;
   schedule.scratch = schedule.widens ? kConvPairBlock * args.groups * (args.in + args.out) : 0;
   schedule.sums = schedule.widens ? args.map.taps * schedule.matrix : 0;
   return schedule;

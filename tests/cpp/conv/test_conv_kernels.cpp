@@ -109,7 +109,7 @@ struct Channels {
   std::int64_t groups, in, out;
 };
 constexpr Channels kChannels[] = {{1, 4, 32}, {1, 16, 16}, {1, 64, 64}, {1, 37, 53},
-                                  {3, 5, 9},  {20, 1, 1},  {1, 130, 70}};
+                                  {3, 5, 9},  {20, 1, 1},  {1, 260, 70}};
 
 /// Operands of a convolution in one type, small integers so that every sum is exact.
 struct ConvProblem {
