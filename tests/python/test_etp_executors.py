@@ -509,6 +509,49 @@ def test_the_trace_is_the_only_large_allocation(steps: int) -> None:
     assert peak <= 1.1 * batch * pattern.nnz * 3 * 4
 
 
+def test_a_step_keeps_two_states_and_no_jacobian() -> None:
+    memory = pytest.importorskip("benchmarks.memory")
+    batch, neurons = 16, 2000
+    pattern = etp.fixed_degree(10, neurons, 2, seed=0)
+    weight, readout = torch.randn(pattern.nnz), torch.randn(neurons, 1)
+    xs = torch.randn(5, batch, 10)
+
+    def train() -> None:
+        executor = etp.Executor(etp.alif(), etp.Connection(pattern, weight))
+        for x in xs:
+            executor.backward((executor.output(executor.step(x)) @ readout).sum())
+
+    train()  # the gradient of the weight is there already
+    beyond = memory.peak_bytes(train, torch.device("cpu")) - 4 * batch * pattern.nnz * 2
+
+    # h(t-1) and h(t) have two states each; then the spikes, their copy for the caller, and the gradient of that.
+    assert beyond < 4 * batch * neurons * (4 + 3 + 0.5)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("cell", ["alif", "lif, filtered"])
+def test_losses_on_one_step_add_up(cell: str, every: int, device: str) -> None:
+    network = Network.random(device, recurrent=True)
+    xs, _ = sequence(device, 5)
+    betas = torch.rand(7, dtype=F64, device=device)
+    make = {
+        "alif": lambda: etp.alif(beta=betas, threshold=0.3),
+        "lif, filtered": lambda: etp.lif(threshold=0.3, filter_tau=4.0),
+    }[cell]
+
+    def gradients(apart: bool) -> list[Tensor]:
+        executor = network.executor(make(), absorb_every=every)
+        for x in xs:
+            h = executor.step(x)
+            losses = [executor.output(h).square().sum(), executor.output(h).sum(), h.square().sum()]
+            for loss in losses if apart else [sum(losses)]:
+                executor.backward(loss)
+        executor.flush()
+        return [p.grad for p in executor.parameters()]
+
+    assert relative_error(gradients(True), gradients(False)) < 1e-13
+
+
 def test_learner_lowers_its_loss() -> None:
     torch.manual_seed(0)
     pattern = etp.fixed_degree(6, 20, 3, seed=0)
