@@ -27,29 +27,25 @@ const void* read(const at::Tensor& tensor) { return tensor.defined() ? tensor.co
 
 void* written(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr() : nullptr; }
 
-kernels::SpikeGradientArgs spike_gradient_args(const CellOptions& options, const at::Tensor& betas, const at::Tensor& h,
-                                               const at::Tensor& gz) {
-  kernels::SpikeGradientArgs args;
+/// The cell, its neurons and their state h (O, S, B).
+template <typename Args>
+Args neurons_of(const CellOptions& options, const at::Tensor& betas, const at::Tensor& h) {
+  Args args;
   args.params = to_params(options);
-  args.type = scalar_type(kStep, "h", h.scalar_type());
+  args.type = scalar_type(kStep, "the state", h.scalar_type());
   args.neurons = h.size(0);
   args.batch = h.size(2);
   args.h = h.const_data_ptr();
   args.beta = read(betas);
-  args.gz = gz.const_data_ptr();
-  args.gz_neuron = gz.stride(0);
-  args.gz_batch = gz.stride(1);
   return args;
 }
 
-kernels::CellArgs cell_args(const CellOptions& options, const at::Tensor& betas, const at::Tensor& h) {
-  kernels::CellArgs args;
-  args.params = to_params(options);
-  args.type = scalar_type(kStep, "x", h.scalar_type());
-  args.neurons = h.size(0);
-  args.batch = h.size(2);
-  args.h = h.const_data_ptr();
-  args.beta = read(betas);
+kernels::SpikeGradientArgs spike_gradient_args(const CellOptions& options, const at::Tensor& betas, const at::Tensor& h,
+                                               const at::Tensor& gz) {
+  auto args = neurons_of<kernels::SpikeGradientArgs>(options, betas, h);
+  args.gz = gz.const_data_ptr();
+  args.gz_neuron = gz.stride(0);
+  args.gz_batch = gz.stride(1);
   return args;
 }
 
@@ -93,7 +89,7 @@ at::Tensor betas_of(const CellOptions& options, const at::Tensor& like) {
 }
 
 void step_fused(const CellOptions& options, const std::vector<Part>& parts, const FusedStep& step) {
-  kernels::CellArgs args = cell_args(options, step.betas, step.h);
+  auto args = neurons_of<kernels::CellArgs>(options, step.betas, step.h);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const SparsePattern::ByColumn& columns = parts[i].connection.primitive->pattern()->by_column();
     const Values& values = parts[i].connection.trainable;
@@ -152,7 +148,7 @@ void absorb_fused(const at::Tensor& trace, const SparsePattern::ByColumn* column
     args[t].df = read(steps[t].jacobian.df);
     args[t].decay = read(steps[t].jacobian.decay);
     if (fused.before.defined()) {
-      cells[t] = cell_args(*fused.cell, fused.betas, fused.before.h());
+      cells[t] = neurons_of<kernels::CellArgs>(*fused.cell, fused.betas, fused.before.h());
       cells[t].y = read(fused.y);
       args[t].cell = &cells[t];
     }
