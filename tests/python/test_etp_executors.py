@@ -229,6 +229,29 @@ def test_same_bits_for_every_number_of_threads(algorithm: str) -> None:
     assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
 
 
+@pytest.mark.parametrize("filter_tau", [None, 4.0])
+def test_losses_on_spikes_have_the_same_bits_however_they_are_absorbed(filter_tau: float | None) -> None:
+    network = Network.random("cpu", recurrent=True, inputs=300, neurons=500)
+    xs, _ = sequence("cpu", 5, 16, 300, 500)
+    readout = torch.randn(500, 2, dtype=F64)
+    results = []
+    before = torch.get_num_threads()
+    try:
+        for threads, every in ((1, 1), (2, 1), (4, 3), (1, 8)):
+            torch.set_num_threads(threads)
+            executor = network.executor(etp.alif(threshold=0.3, filter_tau=filter_tau), absorb_every=every)
+            for x in xs:
+                z = executor.output(executor.step(x))
+                executor.backward((z * readout[:, 0]).sum() + (z * z).mul(readout[:, 1]).sum())
+            executor.flush()
+            results.append([p.grad for p in executor.parameters()])
+    finally:
+        torch.set_num_threads(before)
+
+    assert all(grad.any() for grad in results[0])
+    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+
+
 @pytest.mark.parametrize("batch", [3, 37])
 @pytest.mark.parametrize("every", [2, 3, 8])
 def test_steps_absorbed_together_give_the_same_bits(every: int, batch: int, device: str) -> None:
