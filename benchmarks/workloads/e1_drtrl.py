@@ -83,7 +83,7 @@ def drtrl(pattern: etp.SparsePattern, absorb_every: int = 1) -> Callable[[Data],
     """The gradients of input weights and readout over one sequence, step by step."""
 
     def run(data: Data) -> Sequence[Tensor]:
-        weight = data.weight.clone()
+        weight = data.weight.detach()
         executor = etp.Executor(etp.alif(), etp.Connection(pattern, weight), absorb_every=absorb_every)
         readout = data.readout.detach().requires_grad_()
         for x, target in zip(data.xs, data.targets, strict=True):

@@ -1,15 +1,17 @@
 // Random and stored connectivity. Draws are made here, not by std distributions: those differ between libraries.
 #include <algorithm>
-#include <cctype>
-#include <fstream>
 #include <random>
-#include <sstream>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
 #include <ATen/Functions.h>
 
+#include <lacewing/dispatch/torch.h>
 #include <lacewing/etp/connectivity.h>
+
+#include "common/file_sentence.h"
+#include "common/matrix_market.h"
 
 namespace lacewing::etp {
 namespace {
@@ -55,11 +57,6 @@ std::vector<std::int64_t> sample(Dice& dice, std::int64_t n, std::int64_t count,
   }
   return out;
 }
-
-constexpr const char* kBlank = " \t\r\v\f";
-
-/// Whether nothing is left of a line.
-bool at_end(std::istringstream& fields) { return (fields >> std::ws).eof(); }
 
 }  // namespace
 
@@ -119,74 +116,26 @@ SparsePattern small_world(std::int64_t neurons, std::int64_t degree, double rewi
 }
 
 LoadedMatrix read_matrix_market(const std::string& path) {
-  constexpr const char* op = "etp.read_matrix_market";
-  std::ifstream file(path);
-  TORCH_CHECK(file.good(), "[lacewing.", op, "] ", path, " cannot be read");
-  std::string line;
-  std::int64_t number = 1;
-  std::getline(file, line);
-  std::istringstream banner(line);
-  std::string mark;
-  std::string object;
-  std::string format;
-  std::string field;
-  std::string symmetry;
-  banner >> mark >> object >> format >> field >> symmetry;
-  for (std::string* const word : {&object, &format, &field, &symmetry}) {
-    std::transform(word->begin(), word->end(), word->begin(), [](unsigned char c) { return std::tolower(c); });
-  }
-  TORCH_CHECK(mark == "%%MatrixMarket" && object == "matrix" && format == "coordinate" && symmetry == "general" &&
-                  (field == "real" || field == "integer" || field == "pattern"),
-              "[lacewing.", op, "] ", path,
-              ", line 1: expected %%MatrixMarket matrix coordinate real|integer|pattern general, not ", line);
-  // The next line with something on it; false at the end.
-  const auto next_line = [&] {
-    while (std::getline(file, line)) {
-      ++number;
-      if (const auto first = line.find_first_not_of(kBlank); first != std::string::npos && line[first] != '%') {
-        return true;
-      }
-    }
-    return false;
-  };
-  const auto check_next_line = [&] {
-    TORCH_CHECK(next_line(), "[lacewing.", op, "] ", path, " ends after line ", number);
-  };
-  check_next_line();
+  using matrix_market::Field;
+  at::Tensor places;
+  at::Tensor values;
   std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  std::int64_t nnz = 0;
-  std::istringstream sizes(line);
-  TORCH_CHECK(sizes >> rows >> cols >> nnz && at_end(sizes) && rows >= 0 && cols >= 0 && nnz >= 0, "[lacewing.", op,
-              "] ", path, ", line ", number, ": expected rows, columns and entries, not ", line);
-  std::vector<std::int64_t> row;
-  std::vector<std::int64_t> col;
-  std::vector<double> value;
-  for (std::int64_t k = 0; k < nnz; ++k) {
-    check_next_line();
-    std::istringstream fields(line);
-    std::int64_t i = 0;
-    std::int64_t j = 0;
-    std::int64_t whole = 1;
-    double v = 1;
-    bool good = static_cast<bool>(fields >> i >> j);
-    if (field == "integer") {
-      good = good && fields >> whole;
-      v = static_cast<double>(whole);
-    } else if (field == "real") {
-      good = good && fields >> v;
+  std::int64_t columns = 0;
+  with_sentence("etp.read_matrix_market", path, [&] {
+    const std::string bytes = text::read_file(path);
+    const matrix_market::Reader file(bytes);
+    const matrix_market::Header& header = file.header();
+    if (!header.coordinate || header.symmetry != matrix_market::Symmetry::general || header.field == Field::complex) {
+      throw text::FileError(1, "connectivity is a coordinate matrix, real, integer or pattern, and general");
     }
-    good = good && at_end(fields);
-    TORCH_CHECK(good && i >= 1 && i <= rows && j >= 1 && j <= cols, "[lacewing.", op, "] ", path, ", line ", number,
-                ": expected an entry of a (", rows, ", ", cols, ") matrix, not ", line);
-    row.push_back(i - 1);
-    col.push_back(j - 1);
-    value.push_back(v);
-  }
-  TORCH_CHECK(!next_line(), "[lacewing.", op, "] ", path, ", line ", number, ": there are more than the ", nnz,
-              " entries that the file announces");
-  return {SparsePattern::coo(index_tensor(row), index_tensor(col), rows, cols),
-          at::tensor(at::ArrayRef<double>(value), at::kDouble)};
+    rows = file.rows();
+    columns = file.columns();
+    places = at::empty({2, file.count()}, at::kLong);
+    values = at::empty({file.count()}, header.field == Field::integer ? at::kLong : at::kDouble);
+    std::int64_t* const row = places.mutable_data_ptr<std::int64_t>();
+    file.read(row, row + file.count(), values.mutable_data_ptr(), true, torch_executor());
+  });
+  return {SparsePattern::coo(places[0], places[1], rows, columns), values.to(at::kDouble)};
 }
 
 }  // namespace lacewing::etp

@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "etp/checks.h"
+#include "etp/fused.h"
 #include "etp/learning.h"
 #include "etp/ops.h"
 #include "kernels/trace.h"
@@ -57,6 +58,11 @@ class FusedTrace : public PartTrace {
   }
 
   void roll(std::span<const Taken> steps, std::size_t part) override {
+    if (std::any_of(steps.begin(), steps.end(), [](const Taken& step) { return step.fused.before.defined(); })) {
+      const bool learns = std::any_of(steps.begin(), steps.end(), [](const Taken& step) { return step.learns(); });
+      return each(learns, [&](const at::Tensor& trace, const SparsePattern::ByColumn* columns,
+                              const OptionalTensor& grad) { absorb_fused(trace, columns, steps, part, grad); });
+    }
     TraceSteps all;
     for (const Taken& step : steps) {
       all.x.push_back(step.x[part]);
@@ -88,14 +94,22 @@ class FusedTrace : public PartTrace {
  private:
   void run(const TraceSteps& steps) {
     const bool learns = std::any_of(steps.g.begin(), steps.g.end(), [](const at::Tensor& g) { return g.defined(); });
+    each(learns, [&](const at::Tensor& trace, const SparsePattern::ByColumn* columns, const OptionalTensor& grad) {
+      update_trace(trace, columns, steps, grad);
+    });
+  }
+
+  /// Calls update(trace, columns, grad) for the trace of each value; without a grad where it learns nothing.
+  template <typename Update>
+  void each(bool learns, const Update& update) {
     for (const auto& [key, trace] : stored) {
       const auto* const columns = key == "bias" ? nullptr : &primitive().pattern()->by_column();
       if (!learns || !trainable().at(key).requires_grad()) {
-        update_trace(trace, columns, steps, std::nullopt);
+        update(trace, columns, std::nullopt);
         continue;
       }
       const GradientSink sink(trainable().at(key));
-      update_trace(trace, columns, steps, sink.sum());
+      update(trace, columns, sink.sum());
       sink.arrive();
     }
   }

@@ -73,6 +73,7 @@ Executor::Executor(std::shared_ptr<Cell> cell, Connection input, std::optional<C
               kExecutor, "] absorb_every must be between 1 and ", kMostAtOnce, ", not ", options.absorb_every);
   impl_->cell = std::move(cell);
   impl_->options = options;
+  impl_->states_memory = Buffers(static_cast<std::size_t>(options.absorb_every) + 2);
   impl_->learning =
       options.algorithm == Algorithm::d_rtrl ? make_drtrl(impl_->parts) : make_pp(impl_->parts, options.alpha);
 }
@@ -156,7 +157,7 @@ at::Tensor Executor::window(const at::Tensor& x) {
     from_input = t == 0 ? from_input : impl_->from_input(now);
     const at::Tensor seen = impl_->recurrent() ? impl_->cell->output(h) : at::Tensor();
     const at::Tensor y = impl_->with_recurrent(from_input, seen);
-    Taken step{{own(now)}, {}, {}, y.detach(), h.detach()};
+    Taken step{{own(now)}, {}, {}, y.detach(), h.detach(), {}};
     if (impl_->recurrent()) {
       step.x.push_back(batch_last(seen.detach()));
     }
@@ -183,6 +184,7 @@ void Executor::backward(const at::Tensor& loss) {
               shape_text(loss.sizes()));
   TORCH_CHECK(loss.requires_grad(),
               "[lacewing.etp.backward] the loss does not depend on what the last step or window returned");
+  Impl::check_kept(impl_->intact());
   try {
     torch::autograd::backward({loss});
   } catch (...) {
@@ -190,6 +192,7 @@ void Executor::backward(const at::Tensor& loss) {
     throw;
   }
   const c10::NoGradGuard no_grad;
+  const bool kept = impl_->keep_spike_gradient();
   const Gradient g = impl_->arrived();
   if (impl_->in_window) {
     if (g.defined()) {
@@ -198,13 +201,14 @@ void Executor::backward(const at::Tensor& loss) {
     impl_->advance(1);
     return;
   }
-  TORCH_CHECK(g.defined(), "[lacewing.etp.backward] the loss does not depend on what the last step returned");
+  TORCH_CHECK(kept || g.defined(), "[lacewing.etp.backward] the loss does not depend on what the last step returned");
   if (impl_->taken.empty()) {
     impl_->learning->contract(g);  // pp-prop, or a second loss on a step that was absorbed: the traces stand already
     return;
   }
-  at::Tensor& sum = impl_->taken.back().g;
-  sum = sum.defined() ? sum + g.dense() : g.dense();
+  if (!kept) {
+    impl_->add_loss(g.dense());
+  }
   if (impl_->taken.size() >= impl_->most_pending()) {
     impl_->absorb();
   }
@@ -245,8 +249,11 @@ at::Tensor Executor::output(const at::Tensor& h) const {
 void Executor::reset_state() {
   const OutsideInferenceMode lasting;
   const bool lost = impl_->unclaimed();
+  const bool learns =
+      std::any_of(impl_->taken.begin(), impl_->taken.end(), [](const Taken& step) { return step.learns(); });
+  const bool intact = !learns || impl_->intact();
   // Losses that were given have their gradients yet to come.
-  if (std::any_of(impl_->taken.begin(), impl_->taken.end(), [](const Taken& step) { return step.g.defined(); })) {
+  if (learns && intact) {
     impl_->absorb();
   }
   impl_->taken.clear();
@@ -259,6 +266,7 @@ void Executor::reset_state() {
     const c10::NoGradGuard no_grad;
     impl_->learning->reset();
   }
+  Impl::check_kept(intact);
   Impl::check_claimed("etp.reset_state", lost);
 }
 

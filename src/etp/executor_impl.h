@@ -49,9 +49,10 @@ struct Executor::Impl {
   std::int64_t steps = 0;
   std::int64_t last_batch = 0;
   std::uint32_t version = 0;  ///< of the state when the step returned it
-  // The state goes to the caller, who may keep many of them; nobody sees the rest, of which a pending step has four.
+  // The state goes to the caller, who may keep many of them, and to pending steps; nobody sees the rest, of which a
+  // pending step has three.
   Buffers states_memory{3};
-  Buffers inner_memory{4 * kMostAtOnce + 4};
+  Buffers inner_memory{3 * kMostAtOnce + 4};
   // Between step() or window() and what follows it:
   std::vector<Taken> taken;
   at::Tensor differentiated;  ///< the state whose gradient is contracted: h(t) of a step, h(start) of a window
@@ -149,6 +150,7 @@ struct Executor::Impl {
   /// The traces absorb what was taken.
   void absorb() {
     const c10::NoGradGuard no_grad;
+    check_kept(intact());
     for (std::size_t first = 0; first < taken.size(); first += kMostAtOnce) {
       const std::span<Taken> now(taken.data() + first, std::min(kMostAtOnce, taken.size() - first));
       for (Taken& step : now) {
@@ -207,6 +209,15 @@ struct Executor::Impl {
                 "backward(loss), or detach the state first");
   }
 
+  bool intact() const {
+    return std::all_of(taken.begin(), taken.end(), [](const Taken& step) { return step.intact(); });
+  }
+
+  static void check_kept(bool intact) {
+    TORCH_CHECK(intact, "[lacewing.", kStep,
+                "] a state that step() returned was changed in place before the traces had absorbed the step after it");
+  }
+
   std::size_t most_pending() const { return static_cast<std::size_t>(options.absorb_every); }
 
   void check_fused(const at::Tensor& x) const {
@@ -222,7 +233,8 @@ struct Executor::Impl {
 
   /// One step of a ready cell over sparse connections.
   at::Tensor fused_step(const at::Tensor& x) {
-    const bool spiking = kernels::spikes(to_params(*cell->ready()));
+    const kernels::CellParams params = to_params(*cell->ready());
+    const bool spiking = kernels::spikes(params);
     const at::TensorOptions options = x.options();
     FusedStep step;
     step.h = batch_last(state);
@@ -231,27 +243,30 @@ struct Executor::Impl {
       const at::Tensor shown = seen();
       step.x.push_back(spiking ? batch_last(shown) : own(shown));
     }
+    step.betas = betas_of(*cell->ready(), step.h);
     step.next = states_memory.take(step.h.sizes(), options);
+    spikes = at::Tensor();  // nobody but the step may need them now: their memory is used again
     if (spiking) {
       step.z = inner_memory.take({neurons, x.size(0)}, options);
     }
     if (const at::Tensor* factor = learning->factor()) {
       step.ef = *factor;
       step.alpha = learning->alpha();
-    } else {
-      step.jacobian.df = inner_memory.take(step.h.sizes(), options);
-      step.jacobian.decay = inner_memory.take({neurons, cell->states(), cell->states(), x.size(0)}, options);
+    } else if (kernels::derivatives_need_input(params)) {
+      step.y = inner_memory.take({neurons, x.size(0)}, options);
     }
     step_fused(*cell->ready(), parts, step);
     spikes = step.z;
-    take({step.x, step.jacobian, {}, {}, {}});
+    // What the caller does to the betas meanwhile is for later steps.
+    const at::Tensor betas = step.betas.defined() && !learning->factor() ? step.betas.clone() : at::Tensor();
+    take({step.x, {}, {}, {}, {}, {cell->ready(), betas, KeptState(step.h), step.y, {}, {}}});
     return batch_first(step.next);
   }
 
   /// One step by the cell's own functions; y is what the input adds. `history`: the new state knows what x depends on.
   at::Tensor composed_step(const at::Tensor& x, const at::Tensor& y, bool history) {
     const at::Tensor shown = recurrent() ? seen() : at::Tensor();
-    Taken step{{own(x)}, {}, {}, {}, {}};
+    Taken step{{own(x)}, {}, {}, {}, {}, {}};
     if (recurrent()) {
       step.x.push_back(own(shown));
     }
@@ -287,6 +302,18 @@ struct Executor::Impl {
     }
   }
 
+  /// The gradient of the last step's spikes, where that is all that has arrived, kept with the pending step as it is.
+  bool keep_spike_gradient() {
+    if (!gradient || !gradient->only_spikes() || taken.empty() || !taken.back().fused.before.defined() ||
+        taken.back().learns()) {
+      return false;
+    }
+    CellStep& fused = taken.back().fused;
+    fused.gz = std::exchange(gradient->spikes, at::Tensor()).movedim(0, -1);
+    fused.after = KeptState(batch_last(state));
+    return true;
+  }
+
   /// What has arrived at the last step.
   Gradient arrived() {
     Gradient g;
@@ -300,12 +327,28 @@ struct Executor::Impl {
     const at::Tensor through = std::exchange(gradient->spikes, at::Tensor());
     g = gradient->take();
     if (through.defined()) {
-      const at::Tensor h = batch_last(state);
-      const at::Tensor found = inner_memory.take(h.sizes(), h.options());
-      spike_gradient_fused(*cell->ready(), h, through.movedim(0, -1), found);
+      const at::Tensor found = state_gradient(through.movedim(0, -1));
       g.whole = g.whole.defined() ? g.whole + found : found;
     }
     return g;
+  }
+
+  /// (O, S, B), of the last state from that of its spikes, (O, B).
+  at::Tensor state_gradient(const at::Tensor& gz) {
+    const at::Tensor h = batch_last(state);
+    at::Tensor found = inner_memory.take(h.sizes(), h.options());
+    spike_gradient_fused(*cell->ready(), h, gz, found);
+    return found;
+  }
+
+  /// Another loss on the last step, whose gradients add up.
+  void add_loss(const at::Tensor& g) {
+    Taken& step = taken.back();
+    if (step.fused.gz.defined()) {
+      step.g = state_gradient(step.fused.gz);
+      step.fused.gz = at::Tensor();
+    }
+    step.g = step.g.defined() ? step.g + g : g;
   }
 
   void check_finite(const at::Tensor& h, std::int64_t step) const {

@@ -11,6 +11,7 @@
 #include "etp/checks.h"
 #include "kernels/cell.h"
 #include "kernels/factor.h"
+#include "kernels/trace.h"
 
 namespace lacewing::etp {
 namespace {
@@ -22,10 +23,30 @@ const T* data_of(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
 }
 
+const void* read(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
+
 void* written(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr() : nullptr; }
 
-at::Tensor betas_of(const CellOptions& options, const at::Tensor& like) {
-  return options.betas ? options.betas->to(like.options()).contiguous() : at::Tensor();
+/// The cell, its neurons and their state h (O, S, B).
+template <typename Args>
+Args neurons_of(const CellOptions& options, const at::Tensor& betas, const at::Tensor& h) {
+  Args args;
+  args.params = to_params(options);
+  args.type = scalar_type(kStep, "the state", h.scalar_type());
+  args.neurons = h.size(0);
+  args.batch = h.size(2);
+  args.h = h.const_data_ptr();
+  args.beta = read(betas);
+  return args;
+}
+
+kernels::SpikeGradientArgs spike_gradient_args(const CellOptions& options, const at::Tensor& betas, const at::Tensor& h,
+                                               const at::Tensor& gz) {
+  auto args = neurons_of<kernels::SpikeGradientArgs>(options, betas, h);
+  args.gz = gz.const_data_ptr();
+  args.gz_neuron = gz.stride(0);
+  args.gz_batch = gz.stride(1);
+  return args;
 }
 
 }  // namespace
@@ -63,13 +84,12 @@ void check_values(const char* op, const std::vector<Part>& parts, const at::Tens
   }
 }
 
+at::Tensor betas_of(const CellOptions& options, const at::Tensor& like) {
+  return options.betas ? options.betas->to(like.options()).contiguous() : at::Tensor();
+}
+
 void step_fused(const CellOptions& options, const std::vector<Part>& parts, const FusedStep& step) {
-  const at::Tensor betas = betas_of(options, step.h);
-  kernels::CellArgs args;
-  args.params = to_params(options);
-  args.type = scalar_type(kStep, "x", step.h.scalar_type());
-  args.neurons = step.h.size(0);
-  args.batch = step.h.size(2);
+  auto args = neurons_of<kernels::CellArgs>(options, step.betas, step.h);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const SparsePattern::ByColumn& columns = parts[i].connection.primitive->pattern()->by_column();
     const Values& values = parts[i].connection.trainable;
@@ -83,12 +103,9 @@ void step_fused(const CellOptions& options, const std::vector<Part>& parts, cons
     }
     input.x = step.x[i].const_data_ptr();
   }
-  args.h = step.h.const_data_ptr();
-  args.beta = betas.defined() ? betas.const_data_ptr() : nullptr;
   args.next = written(step.next);
+  args.sum = written(step.y);
   args.z = written(step.z);
-  args.df = written(step.jacobian.df);
-  args.decay = written(step.jacobian.decay);
   args.ef = written(step.ef);
   args.alpha = step.alpha;
   kernels::cpu::cell_step(args, torch_executor());
@@ -96,18 +113,54 @@ void step_fused(const CellOptions& options, const std::vector<Part>& parts, cons
 
 void spike_gradient_fused(const CellOptions& options, const at::Tensor& h, const at::Tensor& gz, const at::Tensor& g) {
   const at::Tensor betas = betas_of(options, h);
-  kernels::SpikeGradientArgs args;
-  args.params = to_params(options);
-  args.type = scalar_type(kStep, "h", h.scalar_type());
-  args.neurons = h.size(0);
-  args.batch = h.size(2);
-  args.h = h.const_data_ptr();
-  args.beta = betas.defined() ? betas.const_data_ptr() : nullptr;
-  args.gz = gz.const_data_ptr();
-  args.gz_neuron = gz.stride(0);
-  args.gz_batch = gz.stride(1);
+  kernels::SpikeGradientArgs args = spike_gradient_args(options, betas, h, gz);
   args.g = g.mutable_data_ptr();
   kernels::cpu::spike_gradient(args, torch_executor());
+}
+
+void absorb_fused(const at::Tensor& trace, const SparsePattern::ByColumn* columns, std::span<const Taken> steps,
+                  std::size_t part, const std::optional<at::Tensor>& grad) {
+  constexpr const char* op = "etp.backward";
+  kernels::TraceArgs common;
+  common.type = scalar_type(op, "the trace", trace.scalar_type());
+  common.entries = common.columns = trace.size(0);
+  common.states = trace.size(1);
+  common.batch = trace.size(2);
+  common.trace = trace.mutable_data_ptr();
+  if (columns != nullptr) {
+    common.columns = columns->segments.numel() - 1;
+    common.segments = data_of<std::int64_t>(columns->segments);
+    common.row = data_of<std::int32_t>(columns->row);
+    common.column = data_of<std::int32_t>(columns->column);
+    common.order = data_of<std::int64_t>(columns->order);
+  }
+  if (grad) {
+    check_shape(op, "grad", *grad, {common.entries});
+    check_same_dtype(op, "grad", *grad, "the trace", trace);
+    common.grad = grad->mutable_data_ptr();
+  }
+  std::vector<kernels::TraceArgs> args(steps.size(), common);
+  std::vector<kernels::CellArgs> cells(steps.size());
+  std::vector<kernels::SpikeGradientArgs> spikes(steps.size());
+  for (std::size_t t = 0; t < steps.size(); ++t) {
+    const CellStep& fused = steps[t].fused;
+    args[t].x = columns != nullptr ? steps[t].x[part].const_data_ptr() : nullptr;
+    args[t].df = read(steps[t].jacobian.df);
+    args[t].decay = read(steps[t].jacobian.decay);
+    if (fused.before.defined()) {
+      cells[t] = neurons_of<kernels::CellArgs>(*fused.cell, fused.betas, fused.before.h());
+      cells[t].y = read(fused.y);
+      args[t].cell = &cells[t];
+    }
+    if (grad) {
+      args[t].g = read(steps[t].g);
+      if (fused.gz.defined()) {
+        spikes[t] = spike_gradient_args(*fused.cell, fused.betas, fused.after.h(), fused.gz);
+        args[t].spikes = &spikes[t];
+      }
+    }
+  }
+  kernels::cpu::trace(args, torch_executor());
 }
 
 void contract_fused(const std::vector<Part>& parts, const std::vector<at::Tensor>& x, const at::Tensor& ef,

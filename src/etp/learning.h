@@ -36,13 +36,44 @@ struct Gradient {
   at::Tensor state(std::int64_t a) const;
 };
 
+/// A state (O, S, B) that is read again later, though the caller may have it as h.
+class KeptState {
+ public:
+  KeptState() = default;
+  explicit KeptState(at::Tensor h) : h_(std::move(h)), version_(h_._version()) {}
+
+  bool defined() const { return h_.defined(); }
+  const at::Tensor& h() const { return h_; }
+  /// Whether nobody has changed it in place since.
+  bool intact() const { return !h_.defined() || h_._version() == version_; }
+
+ private:
+  at::Tensor h_;
+  std::uint32_t version_ = 0;
+};
+
+/// What the derivatives of a ready cell's step are made from while a trace absorbs it, column by column: they take
+/// S + 1 times the memory of a state.
+struct CellStep {
+  const CellOptions* cell = nullptr;
+  at::Tensor betas;  ///< (O); undefined where the cell has one for all
+  KeptState before;
+  at::Tensor y;  ///< (O, B); undefined where the derivatives do not depend on it
+  KeptState after;
+  at::Tensor gz;  ///< dL/dz of the spikes of `after`, (O, B) with any strides; undefined where there is none
+};
+
 /// A step of the network that the traces have yet to absorb.
 struct Taken {
   std::vector<at::Tensor> x;  ///< (I, B) of each part
-  Jacobian jacobian;
-  at::Tensor g;       ///< dL/dh, (O, S, B), contiguous; undefined where there is no loss
-  at::Tensor y;       ///< of a step inside a window, which is linearized when it is absorbed
-  at::Tensor before;  ///< and the state that it began with
+  Jacobian jacobian;          ///< undefined where `fused` stands for it
+  at::Tensor g;               ///< dL/dh, (O, S, B), contiguous; undefined where there is no loss or `fused` has it
+  at::Tensor y;               ///< of a step inside a window, which is linearized when it is absorbed
+  at::Tensor before;          ///< and the state that it began with
+  CellStep fused;
+
+  bool learns() const { return g.defined() || fused.gz.defined(); }
+  bool intact() const { return fused.before.intact() && fused.after.intact(); }
 };
 
 /// What is wrong with the rules of a primitive for D-RTRL, whose trace knows one output for each value: nothing, for

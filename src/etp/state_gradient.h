@@ -50,6 +50,11 @@ struct StateGradient : torch::autograd::Node {
            std::any_of(by_state.begin(), by_state.end(), [](const at::Tensor& each) { return each.defined(); });
   }
 
+  bool only_spikes() const {
+    return spikes.defined() && !whole.defined() &&
+           std::none_of(by_state.begin(), by_state.end(), [](const at::Tensor& each) { return each.defined(); });
+  }
+
   /// What has arrived, batch last; and forgets it.
   Gradient take() {
     Gradient out;

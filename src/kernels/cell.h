@@ -43,6 +43,11 @@ constexpr std::int64_t states_of(const CellParams& params) {
   return own + (spikes(params) && params.filtered ? 1 : 0);
 }
 
+/// Whether y decides about the derivatives of a step, or the state that it begins with does alone.
+constexpr bool derivatives_need_input(const CellParams& params) {
+  return params.kind == CellKind::gated || (spikes(params) && params.filtered);
+}
+
 /// Sparse weights whose product adds to y, entries sorted by column as a trace's:
 ///   y[o, b] += sum over entries p of column o of weight[order p] * x[row p, b]   (+ bias[o])
 struct CellInput {
@@ -65,12 +70,14 @@ struct CellArgs {
   int input_count = 0;
   const void* h = nullptr;     ///< (neurons, states, batch)
   const void* beta = nullptr;  ///< (neurons); null: params.beta
-  void* next = nullptr;        ///< (neurons, states, batch)
+  void* next = nullptr;        ///< (neurons, states, batch); null, on the CPU: not written
+  void* sum = nullptr;         ///< (neurons, batch): y with what the inputs add to it, on the CPU; null: not written
   void* z = nullptr;           ///< (neurons, batch): spikes of the new state, on the CPU; null: not written
   void* df = nullptr;          ///< (neurons, states, batch); null: no derivatives are written
   void* decay = nullptr;       ///< (neurons, states, states, batch)
   void* ef = nullptr;          ///< (neurons, states, batch); else ef <- alpha D ef + (1 - alpha) df, without df and D
   double alpha = 0;
+  std::int64_t first = 0;  ///< the neuron of the first row of df and decay, on the CPU
 };
 
 /// What a gradient of the spikes of a state means for that state: g = dz/dh * gz, with the surrogate's derivative.
@@ -84,7 +91,8 @@ struct SpikeGradientArgs {
   const void* gz = nullptr;    ///< (neurons, batch) with the strides below
   std::int64_t gz_neuron = 0;
   std::int64_t gz_batch = 0;
-  void* g = nullptr;  ///< (neurons, states, batch)
+  void* g = nullptr;       ///< (neurons, states, batch)
+  std::int64_t first = 0;  ///< the neuron of its first row
 };
 
 namespace cpu {

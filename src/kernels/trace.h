@@ -15,6 +15,9 @@
 
 namespace lacewing::kernels {
 
+struct CellArgs;
+struct SpikeGradientArgs;
+
 /// The most states that a hidden group may have.
 inline constexpr std::int64_t kMaxStates = 16;
 
@@ -35,6 +38,11 @@ struct TraceArgs {
   const void* decay = nullptr;             ///< (columns, states, states, batch): D
   const void* g = nullptr;                 ///< (columns, states, batch); null: nothing is added to grad
   void* grad = nullptr;                    ///< (entries), added to
+  // Of a ready cell, on the CPU (f32 and f64): what df and decay, or g, are made from a few columns at a time, so that
+  // none of them is ever in memory as a whole.
+  const CellArgs* cell = nullptr;             ///< without inputs; makes df and decay
+  const SpikeGradientArgs* spikes = nullptr;  ///< makes g
+  std::int64_t first = 0;                     ///< the column of the first row of df, decay and g, on the CPU
 };
 
 /// Calls f(T{}) for the floating type at hand.

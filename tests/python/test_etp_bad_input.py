@@ -147,17 +147,26 @@ def test_leading_dims_are_one_batch_for_the_traces_too() -> None:
 
 HEAD = "%%MatrixMarket matrix coordinate real general\n"
 FILES = {
-    "more entries": (HEAD + "2 2 1\n1 1 1.0\n2 2 3.0\n", "line 4: there are more than the 1 entries"),
-    "a word too many": (HEAD + "2 2 1\n1 1 1.0 abc\n", "line 3: expected an entry"),
-    "a size too many": (HEAD + "2 2 1 9\n1 1 1.0\n", "line 2: expected rows, columns and entries"),
-    "half an index": (HEAD.replace("real", "pattern") + "3 3 1\n1 2.7\n", "line 3: expected an entry"),
-    "half an integer": (HEAD.replace("real", "integer") + "2 2 1\n1 1 1.5\n", "line 3: expected an entry"),
-    "not a number": (HEAD + "2 2 1\n1 1 nan\n", "line 3: expected an entry"),
-    "too short": (HEAD + "2 2 2\n1 1 1\n", "ends after line 3"),
-    "index zero": (HEAD + "2 2 1\n0 1 1\n", "line 3: expected an entry"),
-    "symmetric": (HEAD.replace("general", "symmetric") + "2 2 1\n2 1 1\n", "line 1: expected"),
+    "more entries": (HEAD + "2 2 1\n1 1 1.0\n2 2 3.0\n", "line 4: the file ends with 2 of the 1 entries"),
+    "a word too many": (HEAD + "2 2 1\n1 1 1.0 abc\n", 'line 3: "abc" is more than an entry has'),
+    "a size too many": (HEAD + "2 2 1 9\n1 1 1.0\n", 'line 2: "9" is more than an entry has'),
+    "half an index": (
+        HEAD.replace("real", "pattern") + "3 3 1\n1 2.7\n",
+        'line 3: the column is "2.7", which is no integer',
+    ),
+    "half an integer": (
+        HEAD.replace("real", "integer") + "2 2 1\n1 1 1.5\n",
+        'line 3: the value is "1.5", which is no integer',
+    ),
+    "not a number": (HEAD + "2 2 1\n1 1 nan\n", "line 3: the value is not finite"),
+    "too short": (HEAD + "2 2 2\n1 1 1.000000\n", "line 3: the file ends with 1 of the 2 entries"),
+    "index zero": (HEAD + "2 2 1\n0 1 1\n", r"line 3: entry \(0, 1\) is outside of a matrix of 2 x 2"),
+    "symmetric": (
+        HEAD.replace("general", "symmetric") + "2 2 1\n2 1 1\n",
+        "line 1: connectivity is a coordinate matrix",
+    ),
     "too large": (HEAD + "99999999999 2 0\n", r"sizes \(99999999999, 2\) exceed"),
-    "empty": ("", "line 1: expected"),
+    "empty": ("", "line 1: it does not begin with %%MatrixMarket"),
 }
 
 

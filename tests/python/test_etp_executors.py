@@ -229,6 +229,29 @@ def test_same_bits_for_every_number_of_threads(algorithm: str) -> None:
     assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
 
 
+@pytest.mark.parametrize("filter_tau", [None, 4.0])
+def test_losses_on_spikes_have_the_same_bits_however_they_are_absorbed(filter_tau: float | None) -> None:
+    network = Network.random("cpu", recurrent=True, inputs=300, neurons=500)
+    xs, _ = sequence("cpu", 5, 16, 300, 500)
+    readout = torch.randn(500, 2, dtype=F64)
+    results = []
+    before = torch.get_num_threads()
+    try:
+        for threads, every in ((1, 1), (2, 1), (4, 3), (1, 8)):
+            torch.set_num_threads(threads)
+            executor = network.executor(etp.alif(threshold=0.3, filter_tau=filter_tau), absorb_every=every)
+            for x in xs:
+                z = executor.output(executor.step(x))
+                executor.backward((z * readout[:, 0]).sum() + (z * z).mul(readout[:, 1]).sum())
+            executor.flush()
+            results.append([p.grad for p in executor.parameters()])
+    finally:
+        torch.set_num_threads(before)
+
+    assert all(grad.any() for grad in results[0])
+    assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
+
+
 @pytest.mark.parametrize("batch", [3, 37])
 @pytest.mark.parametrize("every", [2, 3, 8])
 def test_steps_absorbed_together_give_the_same_bits(every: int, batch: int, device: str) -> None:
@@ -507,6 +530,49 @@ def test_the_trace_is_the_only_large_allocation(steps: int) -> None:
     peak = memory.peak_bytes(train, torch.device("cpu"))
 
     assert peak <= 1.1 * batch * pattern.nnz * 3 * 4
+
+
+def test_a_step_keeps_two_states_and_no_jacobian() -> None:
+    memory = pytest.importorskip("benchmarks.memory")
+    batch, neurons = 16, 2000
+    pattern = etp.fixed_degree(10, neurons, 2, seed=0)
+    weight, readout = torch.randn(pattern.nnz), torch.randn(neurons, 1)
+    xs = torch.randn(5, batch, 10)
+
+    def train() -> None:
+        executor = etp.Executor(etp.alif(), etp.Connection(pattern, weight))
+        for x in xs:
+            executor.backward((executor.output(executor.step(x)) @ readout).sum())
+
+    train()  # the gradient of the weight is there already
+    beyond = memory.peak_bytes(train, torch.device("cpu")) - 4 * batch * pattern.nnz * 2
+
+    # h(t-1) and h(t) have two states each; then the spikes, their copy for the caller, and the gradient of that.
+    assert beyond < 4 * batch * neurons * (4 + 3 + 0.5)
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("cell", ["alif", "lif, filtered"])
+def test_losses_on_one_step_add_up(cell: str, every: int, device: str) -> None:
+    network = Network.random(device, recurrent=True)
+    xs, _ = sequence(device, 5)
+    betas = torch.rand(7, dtype=F64, device=device)
+    make = {
+        "alif": lambda: etp.alif(beta=betas, threshold=0.3),
+        "lif, filtered": lambda: etp.lif(threshold=0.3, filter_tau=4.0),
+    }[cell]
+
+    def gradients(apart: bool) -> list[Tensor]:
+        executor = network.executor(make(), absorb_every=every)
+        for x in xs:
+            h = executor.step(x)
+            losses = [executor.output(h).square().sum(), executor.output(h).sum(), h.square().sum()]
+            for loss in losses if apart else [sum(losses)]:
+                executor.backward(loss)
+        executor.flush()
+        return [p.grad for p in executor.parameters()]
+
+    assert relative_error(gradients(True), gradients(False)) < 1e-13
 
 
 def test_learner_lowers_its_loss() -> None:

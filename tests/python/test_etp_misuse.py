@@ -38,6 +38,57 @@ def test_a_loss_that_differentiates_itself_is_an_error(
         executor.step(xs[1])
 
 
+def test_a_state_that_a_pending_step_began_with_must_stay() -> None:
+    network = Network.random("cpu")
+    xs, loss = sequence("cpu", 3)
+    calls = [
+        lambda e, h: e.backward(loss(1, h)),
+        lambda e, _: e.step(xs[2]),
+        lambda e, _: e.flush(),
+        lambda e, _: e.state_dict(),
+    ]
+    for call in calls:
+        executor = network.executor(etp.alif())
+        first = executor.step(xs[0])
+        h = executor.step(xs[1])
+        first.detach().zero_()
+
+        with pytest.raises(RuntimeError, match="was changed in place before the traces had absorbed the step after it"):
+            call(executor, h)
+        executor.reset_state()
+        executor.step(xs[0])
+
+
+def test_a_reset_tells_of_losses_that_it_could_not_absorb() -> None:
+    executor = Network.random("cpu").executor(etp.alif(), absorb_every=4)
+    xs, loss = sequence("cpu", 2)
+    first = executor.step(xs[0])
+    executor.backward(loss(0, executor.step(xs[1])))
+    first.detach().zero_()
+
+    with pytest.raises(RuntimeError, match="was changed in place before the traces had absorbed the step after it"):
+        executor.reset_state()
+
+    assert executor.steps == 0
+    executor.backward(loss(0, executor.step(xs[0])))
+
+
+def test_betas_that_change_count_from_the_next_step_on() -> None:
+    network = Network.random("cpu")
+    xs, loss = sequence("cpu", 6)
+
+    def gradients(every: int) -> list[Tensor]:
+        betas = torch.rand(7, dtype=F64, generator=torch.Generator().manual_seed(0))
+        executor = network.executor(etp.alif(beta=betas, threshold=0.3), absorb_every=every)
+        for t, x in enumerate(xs):
+            executor.backward(loss(t, executor.step(x)))
+            betas.mul_(1.5)
+        executor.flush()
+        return [p.grad for p in executor.parameters()]
+
+    assert all(torch.equal(a, b) for a, b in zip(gradients(4), gradients(1), strict=True))
+
+
 @ALGORITHMS
 @pytest.mark.parametrize("cell", [etp.leaky, two_states], ids=["ready", "function"])
 def test_a_loss_on_an_earlier_step_is_an_error(cell: Callable[[], etp.Cell], algorithm: str, device: str) -> None:

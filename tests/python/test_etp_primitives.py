@@ -330,9 +330,9 @@ def test_matrix_market(tmp_path: object) -> None:
 
     torch.testing.assert_close(pattern.with_data(values).to_dense(), dense)
     path.write_text("%%MatrixMarket matrix coordinate real general\n2 2 1\n3 1 0.5\n")
-    with pytest.raises(RuntimeError, match=r"w.mtx, line 3: expected an entry of a \(2, 2\) matrix, not 3 1 0.5"):
+    with pytest.raises(RuntimeError, match=r"w.mtx: line 3: entry \(3, 1\) is outside of a matrix of 2 x 2"):
         etp.read_matrix_market(path)
-    with pytest.raises(RuntimeError, match="cannot be read"):
+    with pytest.raises(RuntimeError, match="cannot be opened: No such file"):
         etp.read_matrix_market(tmp_path / "none.mtx")
 
 

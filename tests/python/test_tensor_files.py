@@ -91,6 +91,14 @@ def test_mtx_arrays_are_read(tmp_path: Path, symmetry: str, expected: list[list[
     assert lacewing.read_mtx(written(tmp_path, text)).to_dense().tolist() == expected
 
 
+def test_mtx_arrays_without_elements_have_their_shape(tmp_path: Path) -> None:
+    head = "%%MatrixMarket matrix array real general\n"
+
+    found = [lacewing.read_mtx(written(tmp_path, head + sizes + "\n")) for sizes in ("1000000000000 0", "0 3")]
+
+    assert [(each.shape, each.nse) for each in found] == [((10**12, 0), 0), ((0, 3), 0)]
+
+
 HEAD = "%%MatrixMarket matrix coordinate real general\n"
 
 

@@ -65,8 +65,13 @@ LACEWING_INLINE void step_lanes(const CellArgs& args, std::int64_t neuron, std::
   const D y = D::variable(input, States);
   D next[States] = {};
   neuron_step<T, Vec, States + 1, States>(args.params, Vec{} + beta, y, h, next);
-  for (int a = 0; a < States; ++a) {
-    L::store(static_cast<T*>(args.next) + first + a * batch, next[a].value, count);
+  if (args.next != nullptr) {
+    for (int a = 0; a < States; ++a) {
+      L::store(static_cast<T*>(args.next) + first + a * batch, next[a].value, count);
+    }
+  }
+  if (args.sum != nullptr) {
+    L::store(static_cast<T*>(args.sum) + neuron * batch + b, input, count);
   }
   if (args.z != nullptr) {
     Vec values[States];
@@ -77,10 +82,11 @@ LACEWING_INLINE void step_lanes(const CellArgs& args, std::int64_t neuron, std::
     L::store(static_cast<T*>(args.z) + neuron * batch + b, over > Vec{} ? Vec{} + T{1} : Vec{}, count);
   }
   if (args.df != nullptr) {
+    const std::int64_t row = (neuron - args.first) * States;
     for (int a = 0; a < States; ++a) {
-      L::store(static_cast<T*>(args.df) + first + a * batch, next[a].d[States], count);
+      L::store(static_cast<T*>(args.df) + (row + a) * batch + b, next[a].d[States], count);
       for (int c = 0; c < States; ++c) {
-        L::store(static_cast<T*>(args.decay) + ((neuron * States + a) * States + c) * batch + b, next[a].d[c], count);
+        L::store(static_cast<T*>(args.decay) + ((row + a) * States + c) * batch + b, next[a].d[c], count);
       }
     }
   }
@@ -102,81 +108,90 @@ LACEWING_INLINE void step_lanes(const CellArgs& args, std::int64_t neuron, std::
   }
 }
 
-template <typename T>
-void cell_typed(const CellArgs& args, const CpuExecutor& executor) {
-  const std::int64_t grain = std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(args.batch, 1));
-  visit_states(args.params, [&](auto states) {
-    executor.parallel_for(0, args.neurons, grain, [&](std::int64_t begin, std::int64_t end) {
-      constexpr int lanes = Lanes<T>::lanes;
-      for (std::int64_t neuron = begin; neuron < end; ++neuron) {
-        std::int64_t b = 0;
-        for (; b + lanes <= args.batch; b += lanes) {
-          step_lanes<T, decltype(states)::value>(args, neuron, b, lanes);
-        }
-        if (b < args.batch) {
-          step_lanes<T, decltype(states)::value>(args, neuron, b, static_cast<int>(args.batch - b));
-        }
-      }
-    });
-  });
+template <typename T, int States>
+void step_neurons(const CellArgs& args, std::int64_t begin, std::int64_t end) {
+  constexpr int lanes = Lanes<T>::lanes;
+  for (std::int64_t neuron = begin; neuron < end; ++neuron) {
+    std::int64_t b = 0;
+    for (; b + lanes <= args.batch; b += lanes) {
+      step_lanes<T, States>(args, neuron, b, lanes);
+    }
+    if (b < args.batch) {
+      step_lanes<T, States>(args, neuron, b, static_cast<int>(args.batch - b));
+    }
+  }
 }
 
 template <typename T, int States>
-void spike_gradient_typed(const SpikeGradientArgs& args, const CpuExecutor& executor) {
+void spike_gradient_typed(const SpikeGradientArgs& args, std::int64_t begin, std::int64_t end) {
   using L = Lanes<T>;
   using Vec = typename L::Vec;
   const std::int64_t batch = args.batch;
-  const std::int64_t grain = std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(batch, 1));
   const T* const gz = static_cast<const T*>(args.gz);
-  executor.parallel_for(0, args.neurons, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t neuron = begin; neuron < end; ++neuron) {
-      const T beta = args.beta != nullptr ? static_cast<const T*>(args.beta)[neuron] : static_cast<T>(args.params.beta);
-      const std::int64_t first = neuron * States * batch;
-      for (std::int64_t b = 0; b < batch; b += L::lanes) {
-        const int count = static_cast<int>(std::min<std::int64_t>(L::lanes, batch - b));
-        Vec h[States];
-        for (int a = 0; a < States; ++a) {
-          h[a] = L::load(static_cast<const T*>(args.h) + first + a * batch + b, count);
-        }
-        const T* const from = gz + neuron * args.gz_neuron + b * args.gz_batch;
-        Vec arriving{};
-        if (args.gz_batch == 1) {
-          arriving = L::load(from, count);
-        } else {
-          for (int i = 0; i < count; ++i) {
-            arriving[i] = from[i * args.gz_batch];
-          }
-        }
-        const Vec slope = surrogate_slope<T>(args.params, over_threshold<T, States>(args.params, beta, h));
-        const Vec membrane = arriving * slope;
-        T* const to = static_cast<T*>(args.g) + first + b;
-        for (int a = 0; a < States; ++a) {
-          const bool adapts = a == 1 && args.params.kind == CellKind::alif;
-          L::store(to + a * batch, a == 0 ? membrane : adapts ? -beta * membrane : Vec{}, count);
+  for (std::int64_t neuron = begin; neuron < end; ++neuron) {
+    const T beta = args.beta != nullptr ? static_cast<const T*>(args.beta)[neuron] : static_cast<T>(args.params.beta);
+    const std::int64_t first = neuron * States * batch;
+    for (std::int64_t b = 0; b < batch; b += L::lanes) {
+      const int count = static_cast<int>(std::min<std::int64_t>(L::lanes, batch - b));
+      Vec h[States];
+      for (int a = 0; a < States; ++a) {
+        h[a] = L::load(static_cast<const T*>(args.h) + first + a * batch + b, count);
+      }
+      const T* const from = gz + neuron * args.gz_neuron + b * args.gz_batch;
+      Vec arriving{};
+      if (args.gz_batch == 1) {
+        arriving = L::load(from, count);
+      } else {
+        for (int i = 0; i < count; ++i) {
+          arriving[i] = from[i * args.gz_batch];
         }
       }
+      const Vec slope = surrogate_slope<T>(args.params, over_threshold<T, States>(args.params, beta, h));
+      const Vec membrane = arriving * slope;
+      T* const to = static_cast<T*>(args.g) + (neuron - args.first) * States * batch + b;
+      for (int a = 0; a < States; ++a) {
+        const bool adapts = a == 1 && args.params.kind == CellKind::alif;
+        L::store(to + a * batch, a == 0 ? membrane : adapts ? -beta * membrane : Vec{}, count);
+      }
     }
-  });
+  }
+}
+
+/// Neurons that are worth a thread of their own.
+std::int64_t grain_of(std::int64_t batch) {
+  return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(batch, 1));
 }
 
 }  // namespace
 
-void spike_gradient(const SpikeGradientArgs& args, const CpuExecutor& executor) {
+void cell_neurons(const CellArgs& args, std::int64_t begin, std::int64_t end) {
   visit_states(args.params, [&](auto states) {
     if (args.type == ScalarType::f64) {
-      spike_gradient_typed<double, decltype(states)::value>(args, executor);
+      step_neurons<double, decltype(states)::value>(args, begin, end);
     } else {
-      spike_gradient_typed<float, decltype(states)::value>(args, executor);
+      step_neurons<float, decltype(states)::value>(args, begin, end);
+    }
+  });
+}
+
+void spike_gradient_neurons(const SpikeGradientArgs& args, std::int64_t begin, std::int64_t end) {
+  visit_states(args.params, [&](auto states) {
+    if (args.type == ScalarType::f64) {
+      spike_gradient_typed<double, decltype(states)::value>(args, begin, end);
+    } else {
+      spike_gradient_typed<float, decltype(states)::value>(args, begin, end);
     }
   });
 }
 
 void cell_step(const CellArgs& args, const CpuExecutor& executor) {
-  if (args.type == ScalarType::f64) {
-    cell_typed<double>(args, executor);
-  } else {
-    cell_typed<float>(args, executor);
-  }
+  executor.parallel_for(0, args.neurons, grain_of(args.batch),
+                        [&](std::int64_t begin, std::int64_t end) { cell_neurons(args, begin, end); });
+}
+
+void spike_gradient(const SpikeGradientArgs& args, const CpuExecutor& executor) {
+  executor.parallel_for(0, args.neurons, grain_of(args.batch),
+                        [&](std::int64_t begin, std::int64_t end) { spike_gradient_neurons(args, begin, end); });
 }
 
 }  // namespace lacewing::kernels::cpu::LACEWING_ISA

@@ -1,5 +1,8 @@
 // The fused trace update on the CPU: one pass over the trace, vectors over the batch. Compiled once for each ISA level.
 #include <algorithm>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "kernels/cpu/etp_isa.h"
 #include "kernels/cpu/lanes.h"
@@ -13,6 +16,8 @@ constexpr std::int64_t kShares = 64;
 constexpr std::int64_t kSerialElements = 1 << 14;
 /// Bytes of the trace that stay in cache while several steps pass over them.
 constexpr std::int64_t kPieceBytes = 1 << 18;
+/// Bytes of the derivatives that are made at once, which stay in cache until the trace has taken them.
+constexpr std::int64_t kMadeBytes = 1 << 14;
 
 /// States is known at compile time where it is small, or 0.
 template <typename T, int States>
@@ -37,11 +42,12 @@ struct Columns {
     Vec df[kRows];
     Vec g[kRows];
     for (int a = 0; a < n; ++a) {
-      const std::int64_t at = (column * n + a) * batch + b;
+      const std::int64_t row = (column - args.first) * n + a;
+      const std::int64_t at = row * batch + b;
       if constexpr (Updates) {
         df[a] = L::load(static_cast<const T*>(args.df) + at, count);
         for (int c = 0; c < n; ++c) {
-          decay[a][c] = L::load(static_cast<const T*>(args.decay) + ((column * n + a) * n + c) * batch + b, count);
+          decay[a][c] = L::load(static_cast<const T*>(args.decay) + (row * n + c) * batch + b, count);
         }
       }
       if constexpr (Contracts) {
@@ -154,6 +160,48 @@ void run_columns(std::span<const TraceArgs> steps, std::int64_t first, std::int6
   }
 }
 
+/// The same where a cell makes the derivatives: those of a few columns, then their traces.
+template <typename T, int States>
+void run_made(std::span<const TraceArgs> given, std::int64_t first, std::int64_t last) {
+  const std::int64_t states = given.front().states;
+  const std::int64_t row = states * given.front().batch;
+  // df, decay and g of a column, of all steps.
+  const std::int64_t each = row * (states + 2);
+  const auto steps = static_cast<std::int64_t>(given.size());
+  const std::int64_t most =
+      std::max<std::int64_t>(1, kMadeBytes / std::max<std::int64_t>(steps * each * std::int64_t{sizeof(T)}, 1));
+  std::vector<T> made(static_cast<std::size_t>(steps * std::min(most, last - first) * each));
+  std::vector<TraceArgs> now(given.begin(), given.end());
+  const auto from = [](const void* rows, std::int64_t place) -> const void* {
+    return rows != nullptr ? static_cast<const T*>(rows) + place : nullptr;
+  };
+  for (std::int64_t begin = first; begin < last; begin += most) {
+    const std::int64_t end = std::min(begin + most, last);
+    T* place = made.data();
+    const auto room = [&](std::int64_t elements) { return std::exchange(place, place + (end - begin) * elements); };
+    for (std::size_t t = 0; t < given.size(); ++t) {
+      now[t].first = begin;
+      now[t].df = from(given[t].df, begin * row);
+      now[t].decay = from(given[t].decay, begin * row * states);
+      now[t].g = from(given[t].g, begin * row);
+      if (given[t].cell != nullptr) {
+        CellArgs cell = *given[t].cell;
+        cell.first = begin;
+        now[t].df = cell.df = room(row);
+        now[t].decay = cell.decay = room(row * states);
+        cell_neurons(cell, begin, end);
+      }
+      if (given[t].spikes != nullptr) {
+        SpikeGradientArgs spikes = *given[t].spikes;
+        spikes.first = begin;
+        now[t].g = spikes.g = room(row);
+        spike_gradient_neurons(spikes, begin, end);
+      }
+    }
+    run_columns<T, States>(now, begin, end);
+  }
+}
+
 /// The first column of a share: shares have equal numbers of entries, up to one column.
 std::int64_t share_boundary(const TraceArgs& args, std::int64_t share) {
   if (args.segments == nullptr) {
@@ -170,8 +218,18 @@ template <typename T, int States>
 void trace_typed(std::span<const TraceArgs> steps, const CpuExecutor& executor) {
   const TraceArgs& common = steps.front();
   const bool serial = common.entries * common.states * common.batch < kSerialElements;
+  const bool makes = std::any_of(steps.begin(), steps.end(),
+                                 [](const TraceArgs& step) { return step.cell != nullptr || step.spikes != nullptr; });
   executor.parallel_for(0, kShares, serial ? kShares : 1, [&](std::int64_t begin, std::int64_t end) {
-    run_columns<T, States>(steps, share_boundary(common, begin), share_boundary(common, end));
+    const std::int64_t first = share_boundary(common, begin);
+    const std::int64_t last = share_boundary(common, end);
+    // A ready cell has f32 or f64 states, three at most.
+    if constexpr (States > 0 && (std::is_same_v<T, float> || std::is_same_v<T, double>)) {
+      if (makes && first < last) {
+        return run_made<T, States>(steps, first, last);
+      }
+    }
+    run_columns<T, States>(steps, first, last);
   });
 }
 

@@ -7,24 +7,6 @@
 
 namespace lacewing::tensor {
 
-void with_sentence(const char* op, const std::string& path, const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const text::FileError& error) {
-    TORCH_CHECK(false, "[lacewing.", op, "] ", path, ": ", error.what());
-  }
-}
-
-void check_announced(std::int64_t entries, std::int64_t bytes_of_one, const text::LineReader& line,
-                     const text::Lines& rest) {
-  const auto bytes = static_cast<std::int64_t>(rest.rest().size());
-  // The last line may lack its end.
-  if (entries > (bytes + 1) / bytes_of_one) {
-    line.fail("it announces " + std::to_string(entries) + " entries, but the " + std::to_string(bytes) +
-              " bytes that follow hold " + std::to_string((bytes + 1) / bytes_of_one) + " at most");
-  }
-}
-
 Components writable(const char* op, const at::Tensor& sparse) {
   Components c = checked(op, sparse);
   TORCH_CHECK(zero_fill(c), "[lacewing.", op, "] such a file holds tensors with the constant fill 0: use torch.save");

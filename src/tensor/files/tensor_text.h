@@ -6,17 +6,11 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "tensor/files/text.h"
+#include "common/file_sentence.h"
+#include "common/text.h"
 #include "tensor/sparse_impl.h"
 
 namespace lacewing::tensor {
-
-/// Calls f; what is wrong with the file becomes one sentence that names the op and the file.
-void with_sentence(const char* op, const std::string& path, const std::function<void()>& f);
-
-/// Throws where a line announces more entries than the bytes behind it can hold.
-void check_announced(std::int64_t entries, std::int64_t bytes_of_one, const text::LineReader& line,
-                     const text::Lines& rest);
 
 /// The components of a tensor that a text file can hold, on the host and without a gradient: fill 0, no dense dims.
 Components writable(const char* op, const at::Tensor& sparse);

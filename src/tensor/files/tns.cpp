@@ -35,7 +35,7 @@ std::int64_t dims_of(std::string_view bytes) {
 
 at::Tensor read_tns(const std::string& path, at::OptionalIntArrayRef size) {
   at::Tensor indices, values;
-  tensor::with_sentence("read_tns", path, [&] {
+  with_sentence("read_tns", path, [&] {
     const std::string bytes = text::read_file(path);
     const std::int64_t dims = size ? static_cast<std::int64_t>(size->size()) : dims_of(bytes);
     const text::Entries entries(Lines(bytes), '#', torch_executor());
@@ -82,7 +82,7 @@ void write_tns(const at::Tensor& sparse, const std::string& path) {
         text += '\n';
       },
       torch_executor());
-  tensor::with_sentence(op, path, [&] { text::write_file(path, parts); });
+  with_sentence(op, path, [&] { text::write_file(path, parts); });
 }
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {

@@ -1,4 +1,4 @@
-#include "tensor/files/text.h"
+#include "common/text.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kPartBytes = 1 << 18;
 constexpr std::int64_t kPartEntries = 1 << 14;
 
-bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
 
 std::string_view without_blanks(std::string_view text) {
   while (!text.empty() && is_blank(text.front())) {
@@ -144,6 +144,15 @@ std::optional<LineReader> Lines::next_entry(char comment) {
     }
   }
   return std::nullopt;
+}
+
+void check_announced(std::int64_t entries, std::int64_t bytes_of_one, const LineReader& line, const Lines& rest) {
+  const auto bytes = static_cast<std::int64_t>(rest.rest().size());
+  // The last line may lack its end.
+  if (entries > (bytes + 1) / bytes_of_one) {
+    line.fail("it announces " + std::to_string(entries) + " entries, but the " + std::to_string(bytes) +
+              " bytes that follow hold " + std::to_string((bytes + 1) / bytes_of_one) + " at most");
+  }
 }
 
 Entries::Entries(const Lines& lines, char comment, const CpuExecutor& executor) : comment_(comment) {

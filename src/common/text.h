@@ -63,6 +63,9 @@ class Lines {
   std::int64_t number_ = 0;
 };
 
+/// Throws where a line announces more entries than the bytes behind it can hold.
+void check_announced(std::int64_t entries, std::int64_t bytes_of_one, const LineReader& line, const Lines& rest);
+
 /// A text cut at ends of lines into parts that depend on its length alone, and the entries that each holds.
 class Entries {
  public:
