@@ -8,7 +8,6 @@
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 
-#include "common/large_pages.h"
 #include "conv/check.h"
 #include "conv/gather_gemm_scatter.h"
 
@@ -102,7 +101,7 @@ at::Tensor conv(const at::Tensor& features, const at::Tensor& weight, const Opti
     return gemm_of(shape, plan, transposed).run(x, w, b);
   }
   ConvArgs args = conv_args(shape, x, w, plan, transposed);
-  const at::Tensor y = on_large_pages(at::empty({args.map.target_rows, args.groups * args.out}, x.options()));
+  const at::Tensor y = at::empty({args.map.target_rows, args.groups * args.out}, x.options());
   if (y.numel() == 0) {
     return y;
   }

@@ -9,7 +9,6 @@
 
 #include <lacewing/dispatch/torch.h>
 
-#include "common/large_pages.h"
 #include "common/stream.h"
 #include "kernels/dispatch/rows.h"
 
@@ -27,7 +26,7 @@ at::ScalarType wide(at::ScalarType type) { return is_half(type) ? at::kFloat : t
 class Workspace {
  public:
   Workspace(std::int64_t bytes, const at::Tensor& like)
-      : memory_(on_large_pages(at::empty({bytes}, like.options().dtype(at::kByte)))) {}
+      : memory_(at::empty({bytes}, like.options().dtype(at::kByte))) {}
 
   at::Tensor take(std::int64_t rows, std::int64_t columns, at::ScalarType type) {
     const std::int64_t bytes = rows * columns * static_cast<std::int64_t>(c10::elementSize(type));
@@ -102,7 +101,7 @@ at::Tensor GemmConv::run(const at::Tensor& features, const at::Tensor& weight, c
   const c10::DeviceGuard guard(features.device());
   const at::ScalarType type = features.scalar_type();
   const at::ScalarType sum = wide(type);
-  const at::Tensor y = on_large_pages(at::empty({map.target_rows, groups * out}, features.options()));
+  const at::Tensor y = at::empty({map.target_rows, groups * out}, features.options());
   Workspace space(workspace(type), features);
   const at::Tensor rows = space.take(longest_tap, groups * in, sum);
   const at::Tensor products = space.take(longest_tap, groups * out, sum);

@@ -17,7 +17,6 @@
 #include <lacewing/dispatch/rows.h>
 #include <lacewing/dispatch/torch.h>
 
-#include "common/large_pages.h"
 #include "common/stream.h"
 #include "dispatch/rows_ops.h"
 
@@ -118,7 +117,7 @@ at::Tensor gather(const RowKernels<Dev>& kernels, const executor_t<Dev>& executo
     TORCH_CHECK(k == kernels::none_found, "[lacewing.", gather_name, "] index[", k, "] = ", index_value(index, k),
                 " is out of range for src of shape ", shape_text(src.sizes()), ": dim 0 has ", src.size(0), " entries");
   }
-  const at::Tensor out = on_large_pages(at::empty({index.size(0), src.size(1)}, src.options()));
+  const at::Tensor out = at::empty({index.size(0), src.size(1)}, src.options());
   kernels.gather(executor, rows_arg(gather_name, src), rows_arg(gather_name, out), index_arg(gather_name, index));
   return out;
 }

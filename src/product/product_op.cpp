@@ -10,7 +10,6 @@
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 
-#include "common/large_pages.h"
 #include "common/stream.h"
 #include "product/calls.h"
 #include "product/plan_ops.h"
@@ -131,8 +130,7 @@ at::Tensor forward(Kind kind, const at::Tensor& x, const at::Tensor& y, const Op
   }
   const c10::DeviceGuard guard(x.device());
   const at::ScalarType type = common_type(x, y);
-  const at::Tensor z =
-      on_large_pages(at::empty(C10_AS_INTARRAYREF_SLOW(shape.output(traits(kind).z)), x.options().dtype(type)));
+  const at::Tensor z = at::empty(C10_AS_INTARRAYREF_SLOW(shape.output(traits(kind).z)), x.options().dtype(type));
   if (z.numel() == 0) {
     return z;
   }
