@@ -1,6 +1,8 @@
-// Measured in native code beside ours: a kernel map by a hash table with one probe per tap, and the FMA rate.
+// Measured in native code beside ours: a kernel map by a hash table with one probe per tap, rows gathered and added by
+// plain loops, and the FMA rate.
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <immintrin.h>
 #include <vector>
 
@@ -72,6 +74,28 @@ extern "C" std::int64_t hash_kernel_map(const std::int32_t* voxels, std::int64_t
     }
   }
   return pairs;
+}
+
+/// to[k] = from[index[k]], rows of so many floats.
+extern "C" void gather_rows(const float* from, float* to, const std::int32_t* index, std::int64_t rows,
+                            std::int64_t channels) {
+#pragma omp parallel for schedule(static)
+  for (std::int64_t k = 0; k < rows; ++k) {
+    std::memcpy(to + k * channels, from + index[k] * channels, static_cast<std::size_t>(channels) * sizeof(float));
+  }
+}
+
+/// to[index[k]] += from[k], distinct indices.
+extern "C" void scatter_add_rows(const float* from, float* to, const std::int32_t* index, std::int64_t rows,
+                                 std::int64_t channels) {
+#pragma omp parallel for schedule(static)
+  for (std::int64_t k = 0; k < rows; ++k) {
+    float* const row = to + index[k] * channels;
+#pragma omp simd
+    for (std::int64_t c = 0; c < channels; ++c) {
+      row[c] += from[k * channels + c];
+    }
+  }
 }
 
 /// Single-precision operations per second of independent multiply-adds in registers, on so many threads: the best of

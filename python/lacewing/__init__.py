@@ -15,6 +15,7 @@ from .info import (
     sparse_scale_infos,
 )
 from .interop import from_scipy, from_torch
+from .memory import get_kept_memory_limit, kept_memory, set_kept_memory_limit
 from .plots import spy
 from .product import *  # noqa: F403
 from .raw import indexed_scale_segment
@@ -49,8 +50,10 @@ __all__ = [
     "from_scipy",
     "from_torch",
     "get_backend",
+    "get_kept_memory_limit",
     "indexed_scale_segment",
     "is_sparse_tensor",
+    "kept_memory",
     "load_npz",
     "ops",
     "random",
@@ -60,6 +63,7 @@ __all__ = [
     "save_npz",
     "set_backend",
     "set_densify_policy",
+    "set_kept_memory_limit",
     "sparse_coo_tensor",
     "sparse_gcs_tensor",
     "sparse_product_info",

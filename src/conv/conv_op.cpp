@@ -8,6 +8,7 @@
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 
+#include "common/results.h"
 #include "conv/check.h"
 #include "conv/gather_gemm_scatter.h"
 
@@ -82,7 +83,7 @@ ConvWeightGradArgs weight_grad_args(const ConvShape& shape, const at::Tensor& x,
 /// Calls f(workspace) with so many bytes on the host, or with null where none are needed.
 template <typename F>
 void with_workspace(std::int64_t bytes, F&& f) {
-  const at::Tensor space = bytes > 0 ? at::empty({bytes}, at::TensorOptions().dtype(at::kByte)) : at::Tensor();
+  const at::Tensor space = bytes > 0 ? empty_result({bytes}, at::TensorOptions().dtype(at::kByte)) : at::Tensor();
   f(bytes > 0 ? space.mutable_data_ptr() : nullptr);
 }
 
@@ -101,7 +102,7 @@ at::Tensor conv(const at::Tensor& features, const at::Tensor& weight, const Opti
     return gemm_of(shape, plan, transposed).run(x, w, b);
   }
   ConvArgs args = conv_args(shape, x, w, plan, transposed);
-  const at::Tensor y = at::empty({args.map.target_rows, args.groups * args.out}, x.options());
+  const at::Tensor y = empty_result({args.map.target_rows, args.groups * args.out}, x.options());
   if (y.numel() == 0) {
     return y;
   }
@@ -130,7 +131,7 @@ at::Tensor weight_grad(const at::Tensor& features, const at::Tensor& grad, const
     return gemm_of(shape, plan, false).weight_grad(x, g);
   }
   ConvWeightGradArgs args = weight_grad_args(shape, x, g, plan);
-  const at::Tensor out = at::empty({args.map.taps, groups, args.in, args.out}, x.options());
+  const at::Tensor out = empty_result({args.map.taps, groups, args.in, args.out}, x.options());
   if (out.numel() == 0) {
     return out;
   }

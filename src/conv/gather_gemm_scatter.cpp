@@ -1,14 +1,14 @@
 #include "conv/gather_gemm_scatter.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/sum.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/zero.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <lacewing/dispatch/torch.h>
 
+#include "common/results.h"
 #include "common/stream.h"
 #include "kernels/dispatch/rows.h"
 
@@ -26,7 +26,7 @@ at::ScalarType wide(at::ScalarType type) { return is_half(type) ? at::kFloat : t
 class Workspace {
  public:
   Workspace(std::int64_t bytes, const at::Tensor& like)
-      : memory_(at::empty({bytes}, like.options().dtype(at::kByte))) {}
+      : memory_(empty_result({bytes}, like.options().dtype(at::kByte))) {}
 
   at::Tensor take(std::int64_t rows, std::int64_t columns, at::ScalarType type) {
     const std::int64_t bytes = rows * columns * static_cast<std::int64_t>(c10::elementSize(type));
@@ -101,7 +101,7 @@ at::Tensor GemmConv::run(const at::Tensor& features, const at::Tensor& weight, c
   const c10::DeviceGuard guard(features.device());
   const at::ScalarType type = features.scalar_type();
   const at::ScalarType sum = wide(type);
-  const at::Tensor y = at::empty({map.target_rows, groups * out}, features.options());
+  const at::Tensor y = empty_result({map.target_rows, groups * out}, features.options());
   Workspace space(workspace(type), features);
   const at::Tensor rows = space.take(longest_tap, groups * in, sum);
   const at::Tensor products = space.take(longest_tap, groups * out, sum);
@@ -120,6 +120,10 @@ at::Tensor GemmConv::run(const at::Tensor& features, const at::Tensor& weight, c
   const auto multiply = [&](std::int64_t tap, const at::Tensor& from, at::Tensor to) {
     if (in == 1 && out == 1) {
       at::mul_out(to, from, w.select(0, tap).view({1, groups}));
+      return;
+    }
+    if (groups == 1) {
+      at::mm_out(to, from, w.select(0, tap).select(0, 0));
       return;
     }
     for (std::int64_t g = 0; g < groups; ++g) {
@@ -169,7 +173,7 @@ at::Tensor GemmConv::weight_grad(const at::Tensor& features, const at::Tensor& g
   const c10::DeviceGuard guard(features.device());
   const at::ScalarType type = features.scalar_type();
   const at::ScalarType sum = wide(type);
-  const at::Tensor result = at::empty({map.taps, groups, in, out}, features.options());
+  const at::Tensor result = empty_result({map.taps, groups, in, out}, features.options());
   Workspace space(weight_grad_workspace(type), features);
   const at::Tensor left = space.take(product_rows(), groups * in, sum);
   const at::Tensor right = space.take(longest_tap, groups * out, sum);

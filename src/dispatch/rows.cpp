@@ -9,7 +9,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/sort.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/zero.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -17,6 +17,7 @@
 #include <lacewing/dispatch/rows.h>
 #include <lacewing/dispatch/torch.h>
 
+#include "common/results.h"
 #include "common/stream.h"
 #include "dispatch/rows_ops.h"
 
@@ -117,7 +118,7 @@ at::Tensor gather(const RowKernels<Dev>& kernels, const executor_t<Dev>& executo
     TORCH_CHECK(k == kernels::none_found, "[lacewing.", gather_name, "] index[", k, "] = ", index_value(index, k),
                 " is out of range for src of shape ", shape_text(src.sizes()), ": dim 0 has ", src.size(0), " entries");
   }
-  const at::Tensor out = at::empty({index.size(0), src.size(1)}, src.options());
+  const at::Tensor out = empty_result({index.size(0), src.size(1)}, src.options());
   kernels.gather(executor, rows_arg(gather_name, src), rows_arg(gather_name, out), index_arg(gather_name, index));
   return out;
 }
@@ -135,7 +136,7 @@ at::Tensor scatter_add(const RowKernels<Dev>& kernels, const executor_t<Dev>& ex
     check_distinct<Dev>(kernels, executor, index, rows);
   }
 
-  const at::Tensor out = at::zeros({rows, src.size(1)}, src.options());
+  const at::Tensor out = empty_result({rows, src.size(1)}, src.options()).zero_();
   const RowsArg from = rows_arg(scatter_name, src);
   const RowsArg to = rows_arg(scatter_name, out);
   switch (mode) {

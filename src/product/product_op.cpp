@@ -10,6 +10,7 @@
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 
+#include "common/results.h"
 #include "common/stream.h"
 #include "product/calls.h"
 #include "product/plan_ops.h"
@@ -61,7 +62,7 @@ ProductArgs arguments(Kind kind, const ProductShape& shape, const at::Tensor& x,
 }
 
 at::Tensor workspace(std::int64_t bytes, const at::Tensor& like) {
-  return bytes > 0 ? at::empty({bytes}, like.options().dtype(at::kByte)) : at::Tensor();
+  return bytes > 0 ? empty_result({bytes}, like.options().dtype(at::kByte)) : at::Tensor();
 }
 
 void* data_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr() : nullptr; }
@@ -130,7 +131,7 @@ at::Tensor forward(Kind kind, const at::Tensor& x, const at::Tensor& y, const Op
   }
   const c10::DeviceGuard guard(x.device());
   const at::ScalarType type = common_type(x, y);
-  const at::Tensor z = at::empty(C10_AS_INTARRAYREF_SLOW(shape.output(traits(kind).z)), x.options().dtype(type));
+  const at::Tensor z = empty_result(C10_AS_INTARRAYREF_SLOW(shape.output(traits(kind).z)), x.options().dtype(type));
   if (z.numel() == 0) {
     return z;
   }
@@ -185,7 +186,7 @@ at::Tensor scale_grad(std::int64_t kind_number, const at::Tensor& input1, const 
   check_grad(kind, shape, x, g);
   const c10::DeviceGuard guard(x.device());
   const at::ScalarType type = at::promote_types(common_type(x, y), g.scalar_type());
-  const at::Tensor out = at::empty({shape.plan.entries}, x.options().dtype(type));
+  const at::Tensor out = empty_result({shape.plan.entries}, x.options().dtype(type));
   if (out.numel() == 0 || shape.batch == 0 || shape.extent_a == 0 || shape.extent_b == 0) {
     return out.zero_();
   }
@@ -237,7 +238,7 @@ at::Tensor derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_
   const auto which = static_cast<structure::View>(view);
   const PlanMeta derived = structure::derived_meta(from, which, rows, unary);
   const at::Tensor source = plan.cpu();
-  const at::Tensor out = at::empty({derived.length()}, source.options());
+  const at::Tensor out = empty_result({derived.length()}, source.options());
   structure::derive(from, source.const_data_ptr(), which, rows, unary, out.mutable_data_ptr(), torch_executor());
   return out.to(plan.device());
 }

@@ -13,7 +13,7 @@
 
 #include <lacewing/executor.h>
 
-#include "structure/large_pages.h"
+#include "common/kept_memory.h"
 
 namespace lacewing::structure {
 
@@ -99,7 +99,7 @@ class RadixSort {
   }
 
  private:
-  using Records = std::unique_ptr<Record[]>;
+  using Records = KeptArray<Record>;
   /// Where each part writes its first record of each bucket: [part][bucket].
   using Offsets = std::vector<std::int64_t>;
 
@@ -168,12 +168,7 @@ class RadixSort {
     Records spare;
   };
 
-  static Records allocate(std::int64_t count) {
-    const auto length = static_cast<std::size_t>(count);
-    Records records(new Record[length]);
-    prefer_large_pages(records.get(), length * sizeof(Record));
-    return records;
-  }
+  static Records allocate(std::int64_t count) { return take_array<Record>(static_cast<std::size_t>(count)); }
 
   static std::int64_t largest_bucket(const std::vector<std::int64_t>& starts) {
     std::int64_t largest = 0;

@@ -6,11 +6,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/where.h>
 
 #include <lacewing/dispatch/torch.h>
+
+#include "common/results.h"
 
 namespace lacewing::tensor {
 namespace {
@@ -125,11 +126,11 @@ struct MergedPair {
         merge(set_of(all[0]), set_of(all[1]),
               join == Join::both ? structure::KeyMerge::Kept::common : structure::KeyMerge::Kept::all,
               torch_executor()),
-        keys(at::empty({merge.count()}, all[0].pattern->keys().options())) {}
+        keys(empty_result({merge.count()}, all[0].pattern->keys().options())) {}
 
   std::int64_t* keys_out() const { return keys.mutable_data_ptr<std::int64_t>(); }
   at::Tensor values_like(const Components& c) const {
-    return at::empty({merge.count()}, c.values.options().requires_grad(false));
+    return empty_result({merge.count()}, c.values.options().requires_grad(false));
   }
 
  private:

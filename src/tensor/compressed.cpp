@@ -5,12 +5,12 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/searchsorted.h>
 
 #include <lacewing/dispatch/torch.h>
 
+#include "common/results.h"
 #include "tensor/densify.h"
 #include "tensor/pattern.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 at::Tensor row_starts(const at::Tensor& row_of, std::int64_t rows) {
   check_dense_result("compressed_indices", {rows + 1}, at::kLong);
-  const auto starts = at::empty({rows + 1}, row_of.options());
+  const auto starts = empty_result({rows + 1}, row_of.options());
   if (row_of.is_cpu()) {
     structure::row_starts(row_of.const_data_ptr<std::int64_t>(), row_of.numel(), rows,
                           starts.mutable_data_ptr<std::int64_t>(), torch_executor());
@@ -30,7 +30,7 @@ at::Tensor row_starts(const at::Tensor& row_of, std::int64_t rows) {
 
 at::Tensor rows_of_entries(const at::Tensor& starts, std::int64_t nse) {
   if (starts.is_cpu()) {
-    const auto rows = at::empty({nse}, starts.options());
+    const auto rows = empty_result({nse}, starts.options());
     structure::rows_of_entries(starts.const_data_ptr<std::int64_t>(), starts.numel() - 1,
                                rows.mutable_data_ptr<std::int64_t>(), torch_executor());
     return rows;
@@ -99,7 +99,7 @@ PatternPtr Pattern::permuted(const Dims& order) const {
 const at::Tensor& Pattern::indices() const {
   const std::lock_guard lock(mutex_);
   if (!indices_.defined() && turned_.defined()) {
-    const auto indices = at::empty({dim(), nse_}, turned_.options());
+    const auto indices = empty_result({dim(), nse_}, turned_.options());
     for (std::int64_t d = 0; d < dim(); ++d) {
       indices.select(0, d).copy_(turned_.select(0, turned_rows_[at(d)]));
     }
@@ -110,7 +110,7 @@ const at::Tensor& Pattern::indices() const {
     indices_ = unravel_keys(keys_, sizes_);
   }
   if (!indices_.defined()) {
-    const auto indices = at::empty({dim(), nse_}, minor_.options().dtype(at::kLong));
+    const auto indices = empty_result({dim(), nse_}, minor_.options().dtype(at::kLong));
     const auto write = [&](const at::Tensor& reduced, const Dims& dims) {
       const auto rows = unravel_keys(reduced, sizes_at(sizes_, dims));
       for (std::size_t k = 0; k < dims.size(); ++k) {

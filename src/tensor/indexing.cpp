@@ -8,7 +8,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/div.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/logical_and.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/ones.h>
@@ -21,6 +20,7 @@
 
 #include <lacewing/dispatch/torch.h>
 
+#include "common/results.h"
 #include "structure/entry_slice.h"
 #include "tensor/align.h"
 #include "tensor/call.h"
@@ -90,8 +90,8 @@ Components sliced(const Components& c, const std::vector<structure::Slice>& slic
     const structure::EntrySlice found(
         {indices.const_data_ptr<std::int64_t>(), indices.size(1), indices.stride(0), indices.stride(1)},
         indices.size(0), sparse, c.pattern->known_coalesced(), torch_executor());
-    kept = at::empty({found.count()}, indices.options());
-    moved = at::empty({indices.size(0), found.count()}, indices.options());
+    kept = empty_result({found.count()}, indices.options());
+    moved = empty_result({indices.size(0), found.count()}, indices.options());
     found.write(kept.mutable_data_ptr<std::int64_t>(), moved.mutable_data_ptr<std::int64_t>());
   } else {
     at::Tensor inside = at::ones({indices.size(1)}, indices.options().dtype(at::kBool));

@@ -23,7 +23,7 @@
 
 #include <lacewing/dispatch/torch.h>
 
-#include "common/large_pages.h"
+#include "common/results.h"
 #include "structure/entry_groups.h"
 #include "structure/index_set.h"
 #include "structure/key_merge.h"
@@ -43,7 +43,7 @@ structure::IndexMatrix matrix_of(const at::Tensor& indices) {
 
 /// The stable order that sorts keys below a limit; undefined where they are sorted.
 at::Tensor sorting(const at::Tensor& keys, std::int64_t limit) {
-  const auto order = at::empty_like(keys);
+  const auto order = empty_result(keys.sizes(), keys.options());
   if (!keys.is_cpu()) {
     order.copy_(std::get<1>(at::sort(keys, /*stable=*/true, /*dim=*/0, /*descending=*/false)));
     return order.equal(at::arange(keys.numel(), keys.options())) ? at::Tensor() : order;
@@ -59,7 +59,7 @@ at::Tensor sorting(const at::Tensor& keys, std::int64_t limit) {
 
 Merged merged_on_host(const at::Tensor& a, const at::Tensor& b, structure::KeyMerge::Kept kept) {
   const structure::KeyMerge merge({data(a), a.numel()}, {data(b), b.numel()}, kept, torch_executor());
-  const auto column = [&] { return on_large_pages(at::empty({merge.count()}, a.options())); };
+  const auto column = [&] { return empty_result({merge.count()}, a.options()); };
   Merged merged{column(), column(), column()};
   merge.write(mutable_data(merged.keys), mutable_data(merged.in_a), mutable_data(merged.in_b));
   return merged;
@@ -104,7 +104,7 @@ at::Tensor linear_keys(const at::Tensor& indices, const Dims& rows, at::IntArray
     return indices.select(0, rows[0]).contiguous();
   }
   if (indices.is_cpu()) {
-    const auto keys = at::empty({indices.size(1)}, indices.options());
+    const auto keys = empty_result({indices.size(1)}, indices.options());
     structure::linear_keys(matrix_of(indices), rows, span_of(sizes), mutable_data(keys), torch_executor());
     return keys;
   }
@@ -119,7 +119,7 @@ at::Tensor unravel_keys(const at::Tensor& keys, at::IntArrayRef sizes) {
   if (sizes.size() == 1) {
     return keys.unsqueeze(0);
   }
-  const auto out = at::empty({static_cast<std::int64_t>(sizes.size()), keys.numel()}, keys.options());
+  const auto out = empty_result({static_cast<std::int64_t>(sizes.size()), keys.numel()}, keys.options());
   if (keys.is_cpu()) {
     const auto contiguous = keys.contiguous();
     structure::unravel_keys(data(contiguous), keys.numel(), span_of(sizes), mutable_data(out), torch_executor());
@@ -229,9 +229,8 @@ std::unique_ptr<Grouping> Pattern::make_grouping(const Dims& kept) const {
                (entries.in_order() ? 0 : structure::PlanMeta::has_index1) |
                (nse_ < std::numeric_limits<std::int32_t>::max() ? 0 : structure::PlanMeta::wide);
   const bool wide = meta.has(structure::PlanMeta::wide);
-  const auto array = on_large_pages(at::empty({meta.length()}, at::dtype(wide ? at::kLong : at::kInt)));
-  const auto groups =
-      on_large_pages(at::empty({static_cast<std::int64_t>(kept.size()), meta.rows}, at::dtype(at::kLong)));
+  const auto array = empty_result({meta.length()}, at::dtype(wide ? at::kLong : at::kInt));
+  const auto groups = empty_result({static_cast<std::int64_t>(kept.size()), meta.rows}, at::dtype(at::kLong));
   const kernels::Terms terms = structure::terms_of(meta, array.mutable_data_ptr());
   entries.write(mutable_data(groups), const_cast<void*>(terms.segments), const_cast<void*>(terms.index1), wide);
   grouping->pattern = make(groups, std::move(kept_sizes), /*coalesced=*/true);

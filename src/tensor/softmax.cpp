@@ -4,7 +4,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/logical_and.h>
 #include <ATen/ops/logical_or.h>
@@ -17,6 +16,7 @@
 
 #include <lacewing/dispatch/torch.h>
 
+#include "common/results.h"
 #include "kernels/segment_extreme.h"
 #include "tensor/densify.h"
 #include "tensor/reduction.h"
@@ -41,7 +41,7 @@ at::Tensor entries_extreme(const at::Tensor& rows, const Grouping& grouping, std
   const auto type = rows.scalar_type();
   if (is_plain(rows) && (type == at::kFloat || type == at::kDouble || type == at::kLong)) {
     const at::Tensor from = rows.contiguous();
-    const at::Tensor out = at::empty(shape, rows.options());
+    const at::Tensor out = empty_result(shape, rows.options());
     const std::int64_t width = product_of(rows.sizes().slice(1));
     const at::Tensor& any = grouping.order.defined() ? grouping.order : grouping.segments;
     const auto run = [&](auto scalar, auto index) {

@@ -8,7 +8,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/tensor.h>
@@ -18,7 +17,7 @@
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/product.h>
 
-#include "common/large_pages.h"
+#include "common/results.h"
 #include "kernels/sparse_matmul.h"
 
 namespace lacewing::tensor {
@@ -79,8 +78,8 @@ Components row_by_row(const Operands& o) {
   const auto a_values = o.a_values.contiguous();
   const auto b_values = o.b_values.contiguous();
   const auto multiplied = [&](const auto& product) -> Components {
-    const at::Tensor keys = on_large_pages(at::empty({product.count()}, a_keys.options()));
-    const at::Tensor values = on_large_pages(at::empty({product.count()}, a_values.options().requires_grad(false)));
+    const at::Tensor keys = empty_result({product.count()}, a_keys.options());
+    const at::Tensor values = empty_result({product.count()}, a_values.options().requires_grad(false));
     product.write(*find_scalar_type(a_values.scalar_type()), a_values.const_data_ptr(), b_values.const_data_ptr(),
                   column_keys.defined() ? data(column_keys) : nullptr, width, keys.mutable_data_ptr<std::int64_t>(),
                   values.mutable_data_ptr());

@@ -82,7 +82,7 @@ json.dump(found, sys.stdout)
 def peaks() -> dict[str, list[int]]:
     if not Path("/proc/self/clear_refs").exists():
         pytest.skip("the peak of a process cannot be reset here")
-    environment = dict(os.environ, MALLOC_MMAP_THRESHOLD_="65536", OMP_NUM_THREADS="2")
+    environment = dict(os.environ, MALLOC_MMAP_THRESHOLD_="65536", LACEWING_KEPT_MEMORY="0", OMP_NUM_THREADS="2")
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE), environment.get("PYTHONPATH", "")])
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", CHILD], capture_output=True, text=True, env=environment)
     if run.stderr.rstrip().endswith("no peak"):

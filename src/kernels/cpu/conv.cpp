@@ -1,6 +1,6 @@
 // Settles the schedule and the ISA level of a convolution.
+#include "kernels/cpu/at_level.h"
 #include "kernels/cpu/conv_isa.h"
-#include "kernels/cpu/isa.h"
 
 namespace lacewing::kernels::cpu {
 
@@ -12,24 +12,12 @@ std::int64_t conv_weight_grad_workspace(const ConvWeightGradArgs& args, int thre
 
 void conv(const ConvArgs& args, const CpuExecutor& executor, void* workspace) {
   const ConvSchedule schedule = schedule_conv(args);
-  switch (isa()) {
-#if LACEWING_HAVE_X86_ISA
-    case Isa::avx512: return avx512::conv(args, schedule, executor, workspace);
-    case Isa::avx2: return avx2::conv(args, schedule, executor, workspace);
-#endif
-    default: return baseline::conv(args, schedule, executor, workspace);
-  }
+  LACEWING_AT_LEVEL(conv(args, schedule, executor, workspace))
 }
 
 void conv_weight_grad(const ConvWeightGradArgs& args, const CpuExecutor& executor, void* workspace) {
   const WeightGradSchedule schedule = schedule_weight_grad(args);
-  switch (isa()) {
-#if LACEWING_HAVE_X86_ISA
-    case Isa::avx512: return avx512::conv_weight_grad(args, schedule, executor, workspace);
-    case Isa::avx2: return avx2::conv_weight_grad(args, schedule, executor, workspace);
-#endif
-    default: return baseline::conv_weight_grad(args, schedule, executor, workspace);
-  }
+  LACEWING_AT_LEVEL(conv_weight_grad(args, schedule, executor, workspace))
 }
 
 }  // namespace lacewing::kernels::cpu

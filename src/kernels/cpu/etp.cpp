@@ -1,17 +1,6 @@
 // Settles the ISA level of a call.
+#include "kernels/cpu/at_level.h"
 #include "kernels/cpu/etp_isa.h"
-#include "kernels/cpu/isa.h"
-
-#if LACEWING_HAVE_X86_ISA
-#define LACEWING_AT_LEVEL(call)            \
-  switch (isa()) {                         \
-    case Isa::avx512: return avx512::call; \
-    case Isa::avx2: return avx2::call;     \
-    default: return baseline::call;        \
-  }
-#else
-#define LACEWING_AT_LEVEL(call) return baseline::call;
-#endif
 
 namespace lacewing::kernels::cpu {
 

@@ -1,5 +1,5 @@
 // Settles the schedule and the ISA level of a call.
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/at_level.h"
 #include "kernels/cpu/product_isa.h"
 
 namespace lacewing::kernels::cpu {
@@ -49,32 +49,16 @@ std::int64_t scale_grad_workspace(const ScaleGradArgs& args, int threads) {
 void product(const ProductArgs& args, const CpuExecutor& executor, void* workspace) {
   const ProductArgs simple = simplified(args);
   const Schedule schedule = schedule_product(simple);
-  const bool gathers = is_gathered(simple, schedule);
-  switch (isa()) {
-#if LACEWING_HAVE_X86_ISA
-    case Isa::avx512:
-      return gathers ? avx512::gathered(simple, schedule, executor)
-                     : avx512::product(simple, schedule, executor, workspace);
-    case Isa::avx2:
-      return gathers ? avx2::gathered(simple, schedule, executor)
-                     : avx2::product(simple, schedule, executor, workspace);
-#endif
-    default:
-      return gathers ? baseline::gathered(simple, schedule, executor)
-                     : baseline::product(simple, schedule, executor, workspace);
+  if (is_gathered(simple, schedule)) {
+    LACEWING_AT_LEVEL(gathered(simple, schedule, executor))
   }
+  LACEWING_AT_LEVEL(product(simple, schedule, executor, workspace))
 }
 
 void scale_grad(const ScaleGradArgs& args, const CpuExecutor& executor, void* workspace) {
   const ScaleGradArgs grad = conjugated(args);
   const Schedule schedule = schedule_scale_grad(grad.product);
-  switch (isa()) {
-#if LACEWING_HAVE_X86_ISA
-    case Isa::avx512: return avx512::scale_grad(grad, schedule, executor, workspace);
-    case Isa::avx2: return avx2::scale_grad(grad, schedule, executor, workspace);
-#endif
-    default: return baseline::scale_grad(grad, schedule, executor, workspace);
-  }
+  LACEWING_AT_LEVEL(scale_grad(grad, schedule, executor, workspace))
 }
 
 }  // namespace lacewing::kernels::cpu
