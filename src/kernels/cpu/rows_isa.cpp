@@ -49,6 +49,12 @@ void gather(const CpuExecutor& executor, const RowsArg& src, const RowsArg& dst,
   T* const to = static_cast<T*>(dst.data);
   const Index* const place = static_cast<const Index*>(index.data);
   for_stretches(executor, index.count, src.cols, [&](std::int64_t begin, std::int64_t end) {
+    if (src.cols == 1) {  // the processor looks further ahead by itself
+      for (std::int64_t k = begin; k < end; ++k) {
+        to[k * dst.row_stride] = from[static_cast<std::int64_t>(place[k]) * src.row_stride];
+      }
+      return;
+    }
     for (std::int64_t k = begin; k < end; ++k) {
       ask_for(from + static_cast<std::int64_t>(place[std::min(k + kAhead, end - 1)]) * src.row_stride, src.cols);
       move_row<false>(to + k * dst.row_stride, from + static_cast<std::int64_t>(place[k]) * src.row_stride, src.cols);

@@ -102,6 +102,8 @@ class ColumnSet {
         before_(words_.size()) {}
 
   bool is_few(std::int64_t columns) const { return columns < static_cast<std::int64_t>(words_.size()) / 8; }
+  /// Fewer than the words: to count the new ones among them is less than to look through all words.
+  bool is_counted_singly(std::int64_t columns) const { return columns < static_cast<std::int64_t>(words_.size()); }
 
   void add_of_few(std::int32_t column) {
     const auto word = static_cast<std::size_t>(column >> 6);
@@ -111,7 +113,7 @@ class ColumnSet {
     words_[word] |= std::uint64_t{1} << (column & 63);
   }
   /// 1 where the column is new, else 0.
-  std::int64_t count_of_few(std::int32_t column) {
+  std::int64_t count_new(std::int32_t column) {
     std::uint64_t& word = words_[static_cast<std::size_t>(column >> 6)];
     const std::uint64_t before = word >> (column & 63);
     word |= std::uint64_t{1} << (column & 63);
@@ -269,8 +271,8 @@ SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t sh
       with_places([&](auto places) {
         for (std::int64_t r = cuts_[static_cast<std::size_t>(part)]; r < cuts_[static_cast<std::size_t>(part) + 1];
              ++r) {
-          if (set.is_few(products_of(r))) {
-            each_column(r, [&](std::int32_t column) { count += set.count_of_few(column); });
+          if (set.is_counted_singly(products_of(r))) {
+            each_column(r, [&](std::int32_t column) { count += set.count_new(column); });
             each_column(r, [&](std::int32_t column) { set.remove_word_of(column); });
           } else {
             each_column(r, [&](std::int32_t column) { set.add_of_many(column); });
