@@ -11,6 +11,7 @@ CPU_TASKS = "src/kernels/cpu/product_isa.cpp"
 CPU_ROWS = "src/kernels/cpu/product_rows.h"
 FOLDED = "src/kernels/cpu/folded_rows.h"
 GATHERED = "src/kernels/cpu/gathered_isa.cpp"
+MOVED_ROWS = "src/kernels/cpu/rows_isa.cpp"
 CPU_SCALE_GRAD = "src/kernels/cpu/scale_grad_terms.h"
 SCHEDULE = "src/kernels/cpu/schedule.h"
 SIMD = "src/kernels/cpu/simd.h"
@@ -119,6 +120,22 @@ CPU_MUTANTS = (
         "",
         ("cpu",),
         "mul with an expanded x exchanges the operands without their indices",
+    ),
+    Mutant(
+        "cpu-moved-rows-forget-tail",
+        MOVED_ROWS,
+        "if (const int rest = static_cast<int>(cols - c); rest > 0) {",
+        "if (const int rest = static_cast<int>(cols - c); rest < 0) {",
+        LEVELS,
+        "rows are gathered and added over whole vectors only",
+    ),
+    Mutant(
+        "cpu-moved-rows-overwrite",
+        MOVED_ROWS,
+        "add ? V::load(to + c) + V::load(from + c) : V::load(from + c)",
+        "V::load(from + c)",
+        LEVELS,
+        "rows that are added replace what was there",
     ),
     Mutant(
         "cpu-gathered-forget-tail",

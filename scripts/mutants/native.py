@@ -28,6 +28,8 @@ LEVEL_FEATURES = {
     "avx2": {"avx2", "fma", "f16c"},
     "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
 }
+# The kernels of an instruction set that test_kernels runs.
+LEVEL_SOURCES = ("product", "gathered", "rows")
 
 
 def processor_features() -> set[str]:
@@ -60,24 +62,25 @@ class Unit:
         return f"{Path(self.source).stem}_{Path(self.source).parent.name}_{self.level or 'any'}.o"
 
 
+# A backend's sources; a mutant compiles all of them anew, those that it leaves as they are come from ccache.
 UNITS = {
-    "reference": Unit("kernels/reference/product.cpp"),
-    "cpu": Unit("kernels/cpu/product.cpp"),
-    **{level: Unit("kernels/cpu/product_isa.cpp", level) for level in LEVELS},
-    "structure": Unit("structure/plan_builder.cpp"),
-    "conv-map": Unit("conv/kernel_map.cpp"),
-    "conv-reference": Unit("kernels/reference/conv.cpp"),
-    **{f"conv-{level}": Unit("kernels/cpu/conv_isa.cpp", level) for level in LEVELS},
-    "conv-pool": Unit("kernels/cpu/pool.cpp"),
+    "reference": (Unit("kernels/reference/product.cpp"),),
+    "cpu": (Unit("kernels/cpu/product.cpp"),),
+    **{level: tuple(Unit(f"kernels/cpu/{name}_isa.cpp", level) for name in LEVEL_SOURCES) for level in LEVELS},
+    "structure": (Unit("structure/plan_builder.cpp"), Unit("common/kept_memory.cpp")),
+    "conv-map": (Unit("conv/kernel_map.cpp"),),
+    "conv-reference": (Unit("kernels/reference/conv.cpp"),),
+    **{f"conv-{level}": (Unit("kernels/cpu/conv_isa.cpp", level),) for level in LEVELS},
+    "conv-pool": (Unit("kernels/cpu/pool.cpp"),),
 }
 
 _STRUCTURE = sorted(path.stem for path in (ROOT / "src/structure").glob("*.cpp") if path.stem != "plan_builder")
 
 # What the tests of a suite also need, and no mutant changes.
 COMPANIONS = {
-    "kernels": (),
+    "kernels": (Unit("kernels/dispatch/rows_cpu.cpp"),),
     "structure": tuple(Unit(f"structure/{name}.cpp") for name in _STRUCTURE),
-    "conv": (Unit("conv/geometry.cpp"), Unit("conv/voxels.cpp"), Unit("kernels/cpu/conv.cpp")),
+    "conv": tuple(Unit(f"{n}.cpp") for n in ("conv/geometry", "conv/voxels", "kernels/cpu/conv", "common/kept_memory")),
 }
 
 # The sources of a suite under tests/cpp/.
@@ -102,7 +105,7 @@ class NativeBuild:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.backends = [name for name, unit in UNITS.items() if unit.level in (None, "baseline") or is_x86()]
+        self.backends = [name for name, units in UNITS.items() if units[0].level in (None, "baseline") or is_x86()]
         launcher = shutil.which("ccache")
         self.compiler = [*([launcher] if launcher else []), os.environ.get("CXX", "g++")]
 
@@ -113,8 +116,7 @@ class NativeBuild:
         folder.mkdir(parents=True, exist_ok=True)
         if not self.tree.first:
             return folder
-        for backend in self.backends:
-            unit = UNITS[backend]
+        for unit in (unit for backend in self.backends for unit in UNITS[backend]):
             self._compile(unit, folder / unit.object, "-O1")
         for suite, companions in COMPANIONS.items():
             for unit in companions:
@@ -129,12 +131,13 @@ class NativeBuild:
 
     def test(self, backend: str) -> TestRun:
         """The tests with one backend compiled from the tree as it is now."""
-        unit = UNITS[backend]
         folder = self.tree.work / "mutant"
         folder.mkdir(exist_ok=True)
-        # Compiling costs more than running: most mutants fail early.
-        self._compile(unit, folder / unit.object, "-O0")
-        return self._test(suite_of(backend), {unit.object: folder / unit.object})
+        replaced = {unit.object: folder / unit.object for unit in UNITS[backend]}
+        for unit in UNITS[backend]:
+            # Compiling costs more than running: most mutants fail early.
+            self._compile(unit, replaced[unit.object], "-O0")
+        return self._test(suite_of(backend), replaced)
 
     def _tests(self, suite: str) -> list[Path]:
         folder = self.tree.root / "tests" / "cpp"
@@ -154,7 +157,7 @@ class NativeBuild:
         build([*self.compiler, *common, *includes, *flags, "-c", str(source), "-o", str(to)], self.tree.work)
 
     def _test(self, suite: str, replaced: dict[str, Path]) -> TestRun:
-        units = [UNITS[backend] for backend in self.backends if suite_of(backend) == suite]
+        units = [unit for backend in self.backends if suite_of(backend) == suite for unit in UNITS[backend]]
         units += COMPANIONS[suite]
         objects = [self.base / f"{suite}_{source.stem}.o" for source in self._tests(suite)]
         objects += [replaced.get(unit.object, self.base / unit.object) for unit in units]

@@ -6,8 +6,25 @@ from .record import Mutant
 
 SORT = "src/structure/radix_sort.h"
 BUILDER = "src/structure/plan_builder.cpp"
+MEMORY = "src/common/kept_memory.cpp"
 
 STRUCTURE_MUTANTS = (
+    Mutant(
+        "kept-block-stays-kept",
+        MEMORY,
+        "blocks_.erase(best);",
+        "",
+        ("structure",),
+        "a block that is in use is handed out again",
+    ),
+    Mutant(
+        "kept-block-too-small",
+        MEMORY,
+        "size >= bytes && size - size / 4 <= bytes",
+        "size - size / 4 <= bytes",
+        ("structure",),
+        "a block that is too small is handed out",
+    ),
     Mutant(
         "sort-unstable",
         SORT,
