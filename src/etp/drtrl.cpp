@@ -89,8 +89,10 @@ class FusedTrace : public PartTrace {
   Values given_order() const override {
     const SparsePattern::ByColumn& columns = primitive().pattern()->by_column();
     Values out;
-    for (const auto& [key, tensor] : trainable()) {
-      at::Tensor trace = stored.at(key);
+    for (auto [key, trace] : stored) {
+      if (key == kShared) {
+        continue;
+      }
       if (shares(key)) {
         trace = at::cat({stored.at(kShared).index_select(0, columns.row).unsqueeze(1), trace}, 1);
       }

@@ -191,6 +191,7 @@ void Executor::backward(const at::Tensor& loss) {
     impl_->arrived();  // half a gradient is none
     throw;
   }
+  const OutsideInferenceMode lasting;
   const c10::NoGradGuard no_grad;
   const bool kept = impl_->keep_spike_gradient();
   const Gradient g = impl_->arrived();

@@ -198,6 +198,7 @@ def test_a_reset_forgets_the_shared_trace_too(device: str) -> None:
     executor = network.executor(SHARED["alif"]())
     expected = [g.clone() for g in run(executor, xs, loss)]
 
+    assert network.executor(SHARED["alif"]()).traces() == {}
     executor.reset_state()
     assert not executor.traces()["input.weight"].any()
     for p in executor.parameters():

@@ -16,6 +16,8 @@ constexpr std::int64_t kShares = 64;
 constexpr std::int64_t kSerialElements = 1 << 14;
 /// Bytes of the trace that stay in cache while several steps pass over them.
 constexpr std::int64_t kPieceBytes = 1 << 18;
+/// Bytes from what a lone step takes to what is fetched meanwhile.
+constexpr std::int64_t kAheadBytes = 1 << 14;
 /// Bytes of the derivatives that are made at once, which stay in cache until the trace has taken them.
 constexpr std::int64_t kMadeBytes = 1 << 14;
 
@@ -34,8 +36,8 @@ struct Columns {
 
   LACEWING_INLINE int states() const { return States > 0 ? States : static_cast<int>(args.states); }
 
-  /// What the entries of one column share, for lanes [b, b + count) of the batch.
-  template <bool Updates, bool Contracts>
+  /// What the entries of one column share, for lanes [b, b + count) of the batch: all of a vector where it is Full.
+  template <bool Updates, bool Contracts, bool Full>
   LACEWING_INLINE void run(std::int64_t column, std::int64_t begin, std::int64_t end, std::int64_t b, int count) const {
     const int n = states();
     const std::int64_t batch = args.batch;
@@ -107,8 +109,15 @@ struct Columns {
       // A vector's worth of entries at a time: their sums over the lanes come out side by side.
       for (; p + L::lanes <= end; p += L::lanes) {
         Vec sums[L::lanes];
-        for (int i = 0; i < L::lanes; ++i) {
-          sums[i] = entry(p + i);
+        if constexpr (Full && States > 0 && L::direct) {
+#pragma GCC unroll 16
+          for (int i = 0; i < L::lanes; ++i) {
+            sums[i] = entry(p + i);  // in registers; elsewhere the unrolled loop would take minutes to compile
+          }
+        } else {
+          for (int i = 0; i < L::lanes; ++i) {
+            sums[i] = entry(p + i);
+          }
         }
         const Vec found = sum_each<Acc, L::lanes / 2>(sums);
         if (args.order == nullptr) {
@@ -133,10 +142,10 @@ struct Columns {
     // Whole vectors first, so that the compiler sees a constant count.
     std::int64_t b = 0;
     for (; b + L::lanes <= args.batch; b += L::lanes) {
-      run<Updates, Contracts>(column, begin, end, b, L::lanes);
+      run<Updates, Contracts, true>(column, begin, end, b, L::lanes);
     }
     if (b < args.batch) {
-      run<Updates, Contracts>(column, begin, end, b, static_cast<int>(args.batch - b));
+      run<Updates, Contracts, false>(column, begin, end, b, static_cast<int>(args.batch - b));
     }
   }
 
@@ -158,16 +167,18 @@ template <typename T, int States, int First>
 void run_columns(std::span<const TraceArgs> steps, std::int64_t first, std::int64_t last) {
   constexpr std::int64_t lanes = Lanes<T>::lanes;
   const TraceArgs& common = steps.front();
-  const std::int64_t bytes = common.own_states() * common.batch * static_cast<std::int64_t>(sizeof(T));
-  const std::int64_t piece = std::max<std::int64_t>(1, kPieceBytes / std::max<std::int64_t>(bytes * lanes, 1)) * lanes;
+  constexpr auto bytes = static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t entry = common.own_states() * common.batch;
+  const std::int64_t piece =
+      std::max<std::int64_t>(1, kPieceBytes / std::max<std::int64_t>(entry * bytes * lanes, 1)) * lanes;
   for (std::int64_t column = first; column < last; ++column) {
     const std::int64_t end = common.segments != nullptr ? common.segments[column + 1] : column + 1;
     for (std::int64_t p = common.segments != nullptr ? common.segments[column] : column; p < end; p += piece) {
       const std::int64_t stop = std::min(p + piece, end);
       for (std::size_t t = 0; t < steps.size(); ++t) {
-        // The first step waits for memory, the others for arithmetic: one of them fetches what comes next.
-        const std::int64_t ahead =
-            t == 1 && stop < common.entries ? (stop - p) * common.own_states() * common.batch : 0;
+        // Of several steps the first waits for memory, the others for arithmetic: one of them fetches the next piece.
+        const std::int64_t wanted = steps.size() == 1 ? kAheadBytes / bytes : t == 1 ? (stop - p) * entry : 0;
+        const std::int64_t ahead = std::min(wanted, (common.entries - stop) * entry);
         Columns<T, States, First>{steps[t], ahead}.step(column, p, stop);
       }
     }
