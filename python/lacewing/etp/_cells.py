@@ -110,9 +110,9 @@ def lif(
 
     ``filter_tau`` adds a last state that filters the spikes. ``reset``: ``"subtract"``, ``"to_zero"`` or ``"none"``;
     ``reset_gradient``: whether derivatives flow through it; not, as in e-prop, unless asked, and then the trace of v is
-    the same for all weights of an input, so that D-RTRL keeps one state less for each weight. ``surrogate``, with u = (v - threshold) / width and
-    m = abs(u): ``"triangle"`` gain max(0, 1 - m), ``"fast_sigmoid"`` gain / (1 + m)^2, ``"arctan"`` gain / (1 + u^2),
-    ``"gaussian"`` gain exp(-u^2 / 2), ``"boxcar"`` gain [m < 1].
+    the same for all weights of an input, so that D-RTRL keeps one state less for each weight. ``surrogate``, with
+    u = (v - threshold) / width and m = abs(u): ``"triangle"`` gain max(0, 1 - m), ``"fast_sigmoid"`` gain / (1 + m)^2,
+    ``"arctan"`` gain / (1 + u^2), ``"gaussian"`` gain exp(-u^2 / 2), ``"boxcar"`` gain [m < 1].
     """
     return _spiking(
         "lif",
