@@ -86,7 +86,7 @@ def test_every_backend_takes_it(cell: Callable[[], etp.Cell], device: str) -> No
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_has_one_rounding_per_step(dtype: torch.dtype, device: str) -> None:
+def test_half_precision_follows_the_whole_trace(dtype: torch.dtype, device: str) -> None:
     network = Network.random(device)
     network.weight, network.bias = network.weight.to(dtype), network.bias.to(dtype)
     xs, _ = sequence(device, 6)
