@@ -14,7 +14,7 @@ from torch import Tensor
 from benchmarks.case import OURS
 from benchmarks.memory import peak_bytes
 from benchmarks.peers.torch_bptt import CSR, MASKED, SAMPLED, Entries
-from benchmarks.workloads.e1_drtrl import BLOCKED, EVERY, Data, Problem, bptt, drtrl, make_sequence
+from benchmarks.workloads.e1_drtrl import BLOCKED, EVERY, WHOLE, Data, Problem, bptt, drtrl, make_sequence
 
 CPU = torch.device("cpu")
 FORMS = (MASKED, CSR, SAMPLED)
@@ -36,6 +36,7 @@ def main(lengths: Sequence[int]) -> None:
     pattern = problem.pattern()
     entries = Entries(pattern.row, pattern.col, pattern.shape)
     runs: dict[str, Callable[[Data], Sequence[Tensor]]] = {OURS: drtrl(pattern), BLOCKED: drtrl(pattern, EVERY)}
+    runs[WHOLE] = drtrl(pattern, reset_gradient=True)
     runs |= {form: bptt(form, entries) for form in FORMS}
 
     def mebibytes(name: str, steps: int) -> float:
@@ -46,7 +47,7 @@ def main(lengths: Sequence[int]) -> None:
         mebibytes(name, 2)  # what is made once and kept
     for steps in lengths:
         print(f"T = {steps}: " + ", ".join(f"{name} {mebibytes(name, steps):.2f} MiB" for name in runs))
-    for ours in (OURS, BLOCKED):
+    for ours in (OURS, BLOCKED, WHOLE):
         least = mebibytes(ours, LONGEST)
         for form in FORMS:
             found = first_longer(lambda steps, form=form, least=least: mebibytes(form, steps) > least, LONGEST)

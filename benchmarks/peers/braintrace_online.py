@@ -27,7 +27,10 @@ NAME = "braintrace"
 
 @dataclass(frozen=True)
 class Task:
-    """The network: ALIF neurons with a dense readout; `alpha` makes it pp-prop, `filter_tau` adds a filtered state."""
+    """The network: ALIF neurons, whose derivatives do not flow through the reset, with a dense readout.
+
+    `alpha` makes it pp-prop, `filter_tau` adds a filtered state.
+    """
 
     inputs: int
     neurons: int
@@ -137,7 +140,7 @@ def _main(problem: str, result: str) -> None:
             y = braintrace.sparse_matmul(x, self.input.value, sparse_mat=self.matrices["input"])
             if "recurrent" in parts:
                 y = y + braintrace.sparse_matmul(z, self.recurrent.value, sparse_mat=self.matrices["recurrent"])
-            self.v.value = keep(task.tau) * self.v.value + y - task.threshold * z
+            self.v.value = keep(task.tau) * self.v.value + y - task.threshold * jax.lax.stop_gradient(z)
             self.a.value = keep(task.adaptation_tau) * self.a.value + z
             shown = spike(self.v.value, self.a.value)
             if task.filter_tau is not None:

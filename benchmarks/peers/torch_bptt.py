@@ -41,6 +41,7 @@ class Alif:
     threshold: float = 1.0
     gain: float = 0.3
     filter_tau: float | None = None
+    reset_gradient: bool = False
 
     def spike(self, v: Tensor, a: Tensor) -> Tensor:
         return TriangleSpike.apply(v - self.threshold - self.beta * a, self.gain)
@@ -48,7 +49,7 @@ class Alif:
     def step(self, y: Tensor, state: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Tensor]:
         """The next state and its spikes; the state holds its own spikes last."""
         v, a, *rest, z = state
-        v = math.exp(-1 / self.tau) * v + y - self.threshold * z
+        v = math.exp(-1 / self.tau) * v + y - self.threshold * (z if self.reset_gradient else z.detach())
         a = math.exp(-1 / self.adaptation_tau) * a + z
         z = self.spike(v, a)
         if self.filter_tau is not None:

@@ -119,6 +119,13 @@ std::optional<Analysis> probed(const Cell& cell, std::int64_t neurons, at::Tenso
     const at::Tensor factors = draw.factors({kBatch, neurons});
     const auto ones = pulled_back(cell, y, h, at::ones_like(y));
     const auto mixed = pulled_back(cell, y, h, factors);
+    if (const auto decay = cell.shared_decay()) {
+      at::Tensor expected = at::zeros_like(h);
+      expected.select(-1, 0).fill_(*decay);
+      if (!close(ones[0], at::ones_like(y)) || !close(ones[1], expected)) {
+        return refused("shared_decay() does not hold: the first state is not m h_0 + y + terms without a derivative");
+      }
+    }
     for (std::size_t i = 0; i < ones.size(); ++i) {
       const at::Tensor factor = ones[i].dim() == 3 ? factors.unsqueeze(-1) : factors;
       moves = moves || ones[i].abs().max().item<double>() > 0;

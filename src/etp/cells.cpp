@@ -45,6 +45,10 @@ class ReadyCell : public Cell {
   bool position_wise() const override { return true; }
   const CellOptions* ready() const override { return learns_betas() ? nullptr : &options_; }
 
+  std::optional<double> shared_decay() const override {
+    return kernels::linear_membrane(params_) ? std::optional<double>(params_.membrane) : std::nullopt;
+  }
+
   void check_neurons(std::int64_t neurons) const override {
     TORCH_CHECK(!options_.betas || options_.betas->size(0) == neurons, "[lacewing.etp.Cell] betas has ",
                 options_.betas->size(0), " entries, but there are ", neurons, " neurons");

@@ -4,6 +4,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -13,7 +14,6 @@
 #include "etp/fused.h"
 #include "etp/learning.h"
 #include "etp/ops.h"
-#include "kernels/trace.h"
 
 namespace lacewing::etp {
 namespace {
@@ -42,42 +42,60 @@ class PartTrace {
 };
 
 /// Sparse weights: (nnz, S, B) with entries sorted by column, updated and contracted by the fused kernel in one pass.
+/// With a shared decay the first state is left out there and kept once for each input, (I, B).
 class FusedTrace : public PartTrace {
  public:
-  using PartTrace::PartTrace;
+  FusedTrace(const Part& part, std::optional<double> shared_decay) : PartTrace(part), shared_decay_(shared_decay) {}
 
   void start(const at::Tensor& x, std::int64_t, std::int64_t states) override {
     for (const auto& [key, tensor] : trainable()) {
-      const std::array<std::int64_t, 3> sizes{tensor.size(0), states, x.size(1)};
-      at::Tensor& trace = stored[key];
-      if (!trace.defined() || trace.sizes() != at::IntArrayRef(sizes)) {
-        trace = at::Tensor();  // freed before its successor comes
-        trace = at::zeros(sizes, tensor.options().requires_grad(false));
-      }
+      renew(stored[key], {tensor.size(0), states - (shares(key) ? 1 : 0), x.size(1)});
+    }
+    if (shared_decay_) {
+      renew(stored[kShared], {x.size(0), x.size(1)});
     }
   }
 
   void roll(std::span<const Taken> steps, std::size_t part) override {
+    SharedRows shared = standing();
+    for (const Taken& step : steps) {
+      if (shared_decay_) {
+        shared.u.push_back(shared.u.back().mul(*shared_decay_).add_(step.x[part]));
+      }
+    }
     if (std::any_of(steps.begin(), steps.end(), [](const Taken& step) { return step.fused.before.defined(); })) {
       const bool learns = std::any_of(steps.begin(), steps.end(), [](const Taken& step) { return step.learns(); });
-      return each(learns, [&](const at::Tensor& trace, const SparsePattern::ByColumn* columns,
-                              const OptionalTensor& grad) { absorb_fused(trace, columns, steps, part, grad); });
+      each(shared, learns,
+           [&](const at::Tensor& trace, const SparsePattern::ByColumn* columns, const SharedRows& rows,
+               const OptionalTensor& grad) { absorb_fused(trace, columns, rows, steps, part, grad); });
+    } else {
+      TraceSteps all;
+      for (const Taken& step : steps) {
+        if (!shared_decay_) {
+          all.x.push_back(step.x[part]);
+        }
+        all.df.push_back(step.jacobian.df);
+        all.decay.push_back(step.jacobian.decay);
+        all.g.push_back(step.g);
+      }
+      run(all, shared);
     }
-    TraceSteps all;
-    for (const Taken& step : steps) {
-      all.x.push_back(step.x[part]);
-      all.df.push_back(step.jacobian.df);
-      all.decay.push_back(step.jacobian.decay);
-      all.g.push_back(step.g);
+    if (shared_decay_) {
+      stored[kShared] = shared.u.back();
     }
-    run(all);
   }
-  void contract(const at::Tensor& g) override { run({.x = {}, .df = {}, .decay = {}, .g = {g}}); }
+  void contract(const at::Tensor& g) override { run({.x = {}, .df = {}, .decay = {}, .g = {g}}, standing()); }
 
   Values given_order() const override {
     const SparsePattern::ByColumn& columns = primitive().pattern()->by_column();
     Values out;
-    for (const auto& [key, trace] : stored) {
+    for (auto [key, trace] : stored) {
+      if (key == kShared) {
+        continue;
+      }
+      if (shares(key)) {
+        trace = at::cat({stored.at(kShared).index_select(0, columns.row).unsqueeze(1), trace}, 1);
+      }
       const bool reorder = key == "weight" && columns.inverse.defined();
       out[key] = batch_first(reorder ? trace.index_select(0, columns.inverse) : trace.clone());
     }
@@ -88,31 +106,66 @@ class FusedTrace : public PartTrace {
     const SparsePattern::ByColumn& columns = primitive().pattern()->by_column();
     const at::Tensor last = batch_last(trace);
     const bool reorder = key == "weight" && columns.order.defined();
-    stored.at(key).copy_(reorder ? last.index_select(0, columns.order) : last);
+    const at::Tensor sorted = reorder ? last.index_select(0, columns.order) : last;
+    if (!shares(key)) {
+      stored.at(key).copy_(sorted);
+      return;
+    }
+    // An input without weights has no entry to tell its trace, and none that would ask for it.
+    const at::Tensor first = sorted.select(1, 0);
+    const at::Tensor u = at::zeros_like(stored.at(kShared)).index_copy(0, columns.row.to(at::kLong), first);
+    const at::Tensor again = u.index_select(0, columns.row);
+    TORCH_CHECK(again.eq(first).logical_or(again.isnan().logical_and(first.isnan())).all().item<bool>(),
+                "[lacewing.etp.load] ", part_.name, ".", key,
+                " has entries of one input that differ in the first state: it was not saved with this cell");
+    stored.at(kShared).copy_(u);
+    stored.at(key).copy_(sorted.slice(1, 1));
   }
 
  private:
-  void run(const TraceSteps& steps) {
-    const bool learns = std::any_of(steps.g.begin(), steps.g.end(), [](const at::Tensor& g) { return g.defined(); });
-    each(learns, [&](const at::Tensor& trace, const SparsePattern::ByColumn* columns, const OptionalTensor& grad) {
-      update_trace(trace, columns, steps, grad);
-    });
+  /// Where `stored` has the trace that the weights of an input share.
+  static constexpr const char* kShared = "";
+
+  bool shares(const std::string& key) const { return shared_decay_ && key == "weight"; }
+
+  /// Zeros of these sizes, of the weight's dtype and on its device, or what is there already with them.
+  void renew(at::Tensor& trace, at::IntArrayRef sizes) const {
+    if (!trace.defined() || trace.sizes() != sizes) {
+      trace = at::Tensor();  // freed before its successor comes
+      trace = at::zeros(sizes, trainable().at("weight").options().requires_grad(false));
+    }
   }
 
-  /// Calls update(trace, columns, grad) for the trace of each value; without a grad where it learns nothing.
+  /// As the trace stands.
+  SharedRows standing() const {
+    return shared_decay_ ? SharedRows{{stored.at(kShared)}, *shared_decay_} : SharedRows{};
+  }
+
+  void run(const TraceSteps& steps, const SharedRows& shared) {
+    const bool learns = std::any_of(steps.g.begin(), steps.g.end(), [](const at::Tensor& g) { return g.defined(); });
+    each(shared, learns,
+         [&](const at::Tensor& trace, const SparsePattern::ByColumn* columns, const SharedRows& rows,
+             const OptionalTensor& grad) { update_trace(trace, columns, steps, rows, grad); });
+  }
+
+  /// Calls update(trace, columns, shared, grad) for the trace of each value; without a grad where it learns nothing.
   template <typename Update>
-  void each(bool learns, const Update& update) {
-    for (const auto& [key, trace] : stored) {
+  void each(const SharedRows& shared, bool learns, const Update& update) {
+    for (const auto& [key, tensor] : trainable()) {
+      const at::Tensor& trace = stored.at(key);
       const auto* const columns = key == "bias" ? nullptr : &primitive().pattern()->by_column();
-      if (!learns || !trainable().at(key).requires_grad()) {
-        update(trace, columns, std::nullopt);
+      const SharedRows& rows = shares(key) ? shared : SharedRows{};
+      if (!learns || !tensor.requires_grad()) {
+        update(trace, columns, rows, std::nullopt);
         continue;
       }
-      const GradientSink sink(trainable().at(key));
-      update(trace, columns, sink.sum());
+      const GradientSink sink(tensor);
+      update(trace, columns, rows, sink.sum());
       sink.arrive();
     }
   }
+
+  std::optional<double> shared_decay_;
 };
 
 /// Any other primitive, by its rules: (B, ..., S).
@@ -186,10 +239,10 @@ class RuleTrace : public PartTrace {
 
 class DRtrl : public Learning {
  public:
-  explicit DRtrl(const std::vector<Part>& parts) : parts_(parts) {
+  DRtrl(const std::vector<Part>& parts, std::optional<double> shared_decay) : parts_(parts) {
     for (const Part& part : parts) {
       if (part.connection.primitive->pattern() != nullptr) {
-        traces_.push_back(std::make_unique<FusedTrace>(part));
+        traces_.push_back(std::make_unique<FusedTrace>(part, shared_decay));
       } else {
         traces_.push_back(std::make_unique<RuleTrace>(part));
       }
@@ -337,6 +390,8 @@ at::Tensor restored(const Values& saved, const std::string& name, const at::Tens
   return found->second.to(current.device());
 }
 
-std::unique_ptr<Learning> make_drtrl(const std::vector<Part>& parts) { return std::make_unique<DRtrl>(parts); }
+std::unique_ptr<Learning> make_drtrl(const std::vector<Part>& parts, std::optional<double> shared_decay) {
+  return std::make_unique<DRtrl>(parts, shared_decay);
+}
 
 }  // namespace lacewing::etp

@@ -74,8 +74,8 @@ Executor::Executor(std::shared_ptr<Cell> cell, Connection input, std::optional<C
   impl_->cell = std::move(cell);
   impl_->options = options;
   impl_->states_memory = Buffers(static_cast<std::size_t>(options.absorb_every) + 2);
-  impl_->learning =
-      options.algorithm == Algorithm::d_rtrl ? make_drtrl(impl_->parts) : make_pp(impl_->parts, options.alpha);
+  impl_->learning = options.algorithm == Algorithm::d_rtrl ? make_drtrl(impl_->parts, impl_->cell->shared_decay())
+                                                           : make_pp(impl_->parts, options.alpha);
 }
 
 Executor::~Executor() = default;
@@ -191,6 +191,7 @@ void Executor::backward(const at::Tensor& loss) {
     impl_->arrived();  // half a gradient is none
     throw;
   }
+  const OutsideInferenceMode lasting;
   const c10::NoGradGuard no_grad;
   const bool kept = impl_->keep_spike_gradient();
   const Gradient g = impl_->arrived();

@@ -11,17 +11,11 @@
 #include "etp/checks.h"
 #include "kernels/cell.h"
 #include "kernels/factor.h"
-#include "kernels/trace.h"
 
 namespace lacewing::etp {
 namespace {
 
 constexpr const char* kStep = "etp.step";
-
-template <typename T>
-const T* data_of(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
-}
 
 const void* read(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr() : nullptr; }
 
@@ -118,33 +112,20 @@ void spike_gradient_fused(const CellOptions& options, const at::Tensor& h, const
   kernels::cpu::spike_gradient(args, torch_executor());
 }
 
-void absorb_fused(const at::Tensor& trace, const SparsePattern::ByColumn* columns, std::span<const Taken> steps,
-                  std::size_t part, const std::optional<at::Tensor>& grad) {
+void absorb_fused(const at::Tensor& trace, const SparsePattern::ByColumn* columns, const SharedRows& shared,
+                  std::span<const Taken> steps, std::size_t part, const OptionalTensor& grad) {
   constexpr const char* op = "etp.backward";
-  kernels::TraceArgs common;
-  common.type = scalar_type(op, "the trace", trace.scalar_type());
-  common.entries = common.columns = trace.size(0);
-  common.states = trace.size(1);
-  common.batch = trace.size(2);
-  common.trace = trace.mutable_data_ptr();
-  if (columns != nullptr) {
-    common.columns = columns->segments.numel() - 1;
-    common.segments = data_of<std::int64_t>(columns->segments);
-    common.row = data_of<std::int32_t>(columns->row);
-    common.column = data_of<std::int32_t>(columns->column);
-    common.order = data_of<std::int64_t>(columns->order);
-  }
   if (grad) {
-    check_shape(op, "grad", *grad, {common.entries});
+    check_shape(op, "grad", *grad, {trace.size(0)});
     check_same_dtype(op, "grad", *grad, "the trace", trace);
-    common.grad = grad->mutable_data_ptr();
   }
-  std::vector<kernels::TraceArgs> args(steps.size(), common);
+  auto args =
+      trace_args(op, steps.size(), trace, columns != nullptr ? *columns : SparsePattern::ByColumn{}, shared, grad);
   std::vector<kernels::CellArgs> cells(steps.size());
   std::vector<kernels::SpikeGradientArgs> spikes(steps.size());
   for (std::size_t t = 0; t < steps.size(); ++t) {
     const CellStep& fused = steps[t].fused;
-    args[t].x = columns != nullptr ? steps[t].x[part].const_data_ptr() : nullptr;
+    args[t].x = columns != nullptr && shared.u.empty() ? steps[t].x[part].const_data_ptr() : nullptr;
     args[t].df = read(steps[t].jacobian.df);
     args[t].decay = read(steps[t].jacobian.decay);
     if (fused.before.defined()) {

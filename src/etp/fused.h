@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "etp/learning.h"
+#include "etp/ops.h"
 
 namespace lacewing::etp {
 
@@ -52,10 +53,10 @@ void step_fused(const CellOptions& options, const std::vector<Part>& parts, cons
 /// g (O, S, B) <- the gradient of a state h (O, S, B), from that of its spikes, (O, B) with any strides.
 void spike_gradient_fused(const CellOptions& options, const at::Tensor& h, const at::Tensor& gz, const at::Tensor& g);
 
-/// Successive steps of a trace (entries, S, B), some of them of fused kernels, with their contractions into grad where
-/// that is given, in one pass. `columns` is null for a bias; `part` is the place among the x of a step.
-void absorb_fused(const at::Tensor& trace, const SparsePattern::ByColumn* columns, std::span<const Taken> steps,
-                  std::size_t part, const std::optional<at::Tensor>& grad);
+/// Successive steps of a trace as update_trace takes it, some of them of fused kernels, with their contractions into
+/// grad where that is given, in one pass. `columns` is null for a bias; `part` is the place among the x of a step.
+void absorb_fused(const at::Tensor& trace, const SparsePattern::ByColumn* columns, const SharedRows& shared,
+                  std::span<const Taken> steps, std::size_t part, const OptionalTensor& grad);
 
 /// Adds the gradients of pp-prop's factors: x (I, B) of each part, ef (O, S, B).
 void contract_fused(const std::vector<Part>& parts, const std::vector<at::Tensor>& x, const at::Tensor& ef,

@@ -101,7 +101,8 @@ class Learning {
   virtual std::int64_t elements() const = 0;
 };
 
-std::unique_ptr<Learning> make_drtrl(const std::vector<Part>& parts);
+/// `shared_decay` is the cell's.
+std::unique_ptr<Learning> make_drtrl(const std::vector<Part>& parts, std::optional<double> shared_decay);
 std::unique_ptr<Learning> make_pp(const std::vector<Part>& parts, double alpha);
 
 /// The values of a connection as constants.

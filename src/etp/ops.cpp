@@ -1,6 +1,9 @@
 // The registered ops of the eligibility traces: schemas, checks, and the choice of kernels.
 #include "etp/ops.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
@@ -12,7 +15,6 @@
 #include "etp/cell_params.h"
 #include "etp/checks.h"
 #include "kernels/cell.h"
-#include "kernels/trace.h"
 
 namespace lacewing::etp {
 namespace {
@@ -38,118 +40,150 @@ void check_array(const char* op, const char* argument, const OptionalTensor& ten
   TORCH_CHECK(tensor->is_contiguous(), "[lacewing.", op, "] ", argument, " must be contiguous, batch last");
 }
 
-void check_index(const char* argument, const OptionalTensor& index, std::int64_t size, at::ScalarType type,
+void check_index(const char* argument, const at::Tensor& index, std::int64_t size, at::ScalarType type,
                  const at::Tensor& trace) {
-  if (index) {
-    check_shape(kTrace, argument, *index, {size});
-    TORCH_CHECK(index->scalar_type() == type && index->is_contiguous() && index->device() == trace.device(),
-                "[lacewing.", kTrace, "] ", argument, " must be a contiguous ", dtype_text(type),
-                " tensor on the trace's device");
+  if (index.defined()) {
+    check_shape(kTrace, argument, index, {size});
+    TORCH_CHECK(index.scalar_type() == type && index.is_contiguous() && index.device() == trace.device(), "[lacewing.",
+                kTrace, "] ", argument, " must be a contiguous ", dtype_text(type), " tensor on the trace's device");
   }
 }
 
 using OptionalTensors = c10::List<std::optional<at::Tensor>>;
 
-/// Successive steps of one trace, checked: x, df, decay and g have an entry for each, or none at all.
-std::vector<TraceArgs> checked_steps(const at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
-                                     const OptionalTensor& column, const OptionalTensor& order, at::TensorList x,
-                                     at::TensorList df, at::TensorList decay, const OptionalTensors& g,
-                                     const OptionalTensor& grad) {
-  TORCH_CHECK(trace.dim() == 3 && trace.is_contiguous(), "[lacewing.", kTrace,
-              "] trace must be a contiguous (entries, S, B), not shape ", shape_text(trace.sizes()));
-  TORCH_CHECK(at::isFloatingType(trace.scalar_type()), "[lacewing.", kTrace, "] trace must be floating, not ",
-              dtype_text(trace.scalar_type()));
-  TraceArgs args;
-  args.type = scalar_type(kTrace, "trace", trace.scalar_type());
-  args.entries = trace.size(0);
-  args.states = trace.size(1);
-  args.batch = trace.size(2);
-  TORCH_CHECK(args.states >= 1 && args.states <= kernels::kMaxStates, "[lacewing.", kTrace, "] a trace has 1 to ",
-              kernels::kMaxStates, " states, not ", args.states);
-  TORCH_CHECK(segments.has_value() == column.has_value(), "[lacewing.", kTrace, "] segments and column come together");
-  args.columns = segments ? segments->numel() - 1 : args.entries;
-  const std::size_t steps = std::max(df.size(), g.size());
-  TORCH_CHECK(steps > 0, "[lacewing.", kTrace, "] neither df nor g is given: there is nothing to do");
-  TORCH_CHECK((df.empty() ? steps == 1 : df.size() == steps) && decay.size() == df.size() &&
-                  (x.empty() || x.size() == df.size()) && (g.empty() || g.size() == steps),
-              "[lacewing.", kTrace, "] x, df, decay and g must agree in the number of steps, not have ", x.size(), ", ",
-              df.size(), ", ", decay.size(), " and ", g.size());
-  TORCH_CHECK(x.empty() != row.has_value() && g.empty() != grad.has_value(), "[lacewing.", kTrace,
-              "] x comes with row and g with grad");
-  check_index("segments", segments, args.columns + 1, at::kLong, trace);
-  check_index("row", row, args.entries, at::kInt, trace);
-  check_index("column", column, args.entries, at::kInt, trace);
-  check_index("order", order, args.entries, at::kLong, trace);
-  if (grad) {
-    check_shape(kTrace, "grad", *grad, {args.entries});
-    const auto wide = trace.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    TORCH_CHECK(grad->scalar_type() == wide && grad->is_contiguous() && grad->device() == trace.device(), "[lacewing.",
-                kTrace, "] grad must be a contiguous ", dtype_text(wide), " tensor on the trace's device");
+/// The arguments of the op.
+struct TraceCall {
+  const at::Tensor& trace;
+  SparsePattern::ByColumn columns;  ///< undefined where they were not given
+  std::vector<at::Tensor> x, df, decay;
+  std::vector<OptionalTensor> g;
+  OptionalTensor grad;
+  SharedRows shared;
+
+  /// Successive steps, checked: x, df, decay and g have an entry for each, or none at all.
+  std::vector<TraceArgs> checked() const {
+    TORCH_CHECK(trace.dim() == 3 && trace.is_contiguous(), "[lacewing.", kTrace,
+                "] trace must be a contiguous (entries, S, B), not shape ", shape_text(trace.sizes()));
+    TORCH_CHECK(at::isFloatingType(trace.scalar_type()), "[lacewing.", kTrace, "] trace must be floating, not ",
+                dtype_text(trace.scalar_type()));
+    const bool shares = !shared.u.empty();
+    const std::int64_t entries = trace.size(0);
+    const std::int64_t states = trace.size(1) + (shares ? 1 : 0);
+    const std::int64_t batch = trace.size(2);
+    TORCH_CHECK(states >= 1 && states <= kernels::kMaxStates, "[lacewing.", kTrace, "] a trace has 1 to ",
+                kernels::kMaxStates, " states, not ", states);
+    TORCH_CHECK(columns.segments.defined() == columns.column.defined(), "[lacewing.", kTrace,
+                "] segments and column come together");
+    const std::int64_t count = columns.segments.defined() ? columns.segments.numel() - 1 : entries;
+    const std::size_t steps = std::max(df.size(), g.size());
+    TORCH_CHECK(steps > 0, "[lacewing.", kTrace, "] neither df nor g is given: there is nothing to do");
+    TORCH_CHECK((df.empty() ? steps == 1 : df.size() == steps) && decay.size() == df.size() &&
+                    (x.empty() || x.size() == df.size()) && (g.empty() || g.size() == steps),
+                "[lacewing.", kTrace, "] x, df, decay and g must agree in the number of steps, not have ", x.size(),
+                ", ", df.size(), ", ", decay.size(), " and ", g.size());
+    TORCH_CHECK(!shares || (x.empty() && shared.u.size() == df.size() + 1), "[lacewing.", kTrace,
+                "] shared stands for x, with one entry more than df, not ", shared.u.size(), " beside ", x.size(),
+                " of x and ", df.size(), " of df");
+    TORCH_CHECK((x.empty() && !shares) != columns.row.defined() && g.empty() != grad.has_value(), "[lacewing.", kTrace,
+                "] x or shared comes with row and g with grad");
+    check_index("segments", columns.segments, count + 1, at::kLong, trace);
+    check_index("row", columns.row, entries, at::kInt, trace);
+    check_index("column", columns.column, entries, at::kInt, trace);
+    check_index("order", columns.order, entries, at::kLong, trace);
+    if (grad) {
+      check_shape(kTrace, "grad", *grad, {entries});
+      const auto wide = trace.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      TORCH_CHECK(grad->scalar_type() == wide && grad->is_contiguous() && grad->device() == trace.device(),
+                  "[lacewing.", kTrace, "] grad must be a contiguous ", dtype_text(wide),
+                  " tensor on the trace's device");
+    }
+    for (const at::Tensor& u : shared.u) {
+      check_rows("shared", u);
+      check_shape(kTrace, "shared", u, shared.u.front().sizes());
+    }
+    std::vector<TraceArgs> out = trace_args(kTrace, steps, trace, columns, shared, grad);
+    for (std::size_t t = 0; t < steps; ++t) {
+      if (!x.empty()) {
+        check_rows("x", x[t]);
+        out[t].x = x[t].const_data_ptr();
+      }
+      if (!df.empty()) {
+        check_array(kTrace, "df", df[t], {count, states, batch}, trace);
+        check_array(kTrace, "decay", decay[t], {count, states, states, batch}, trace);
+        out[t].df = df[t].const_data_ptr();
+        out[t].decay = decay[t].const_data_ptr();
+      }
+      if (!g.empty() && g[t]) {
+        check_array(kTrace, "g", g[t], {count, states, batch}, trace);
+        out[t].g = g[t]->const_data_ptr();
+      }
+    }
+    return out;
   }
-  args.segments = static_cast<const std::int64_t*>(data_or_null(segments));
-  args.row = static_cast<const std::int32_t*>(data_or_null(row));
-  args.column = static_cast<const std::int32_t*>(data_or_null(column));
-  args.order = static_cast<const std::int64_t*>(data_or_null(order));
-  args.trace = trace.mutable_data_ptr();
-  args.grad = grad ? grad->mutable_data_ptr() : nullptr;
-  std::vector<TraceArgs> out(steps, args);
-  for (std::size_t t = 0; t < steps; ++t) {
-    if (!x.empty()) {
-      TORCH_CHECK(x[t].dim() == 2 && x[t].size(1) == args.batch, "[lacewing.", kTrace, "] x must have shape (I, ",
-                  args.batch, "), not ", shape_text(x[t].sizes()));
-      check_array(kTrace, "x", x[t], x[t].sizes(), trace);
-      out[t].x = x[t].const_data_ptr();
-    }
-    if (!df.empty()) {
-      check_array(kTrace, "df", df[t], {args.columns, args.states, args.batch}, trace);
-      check_array(kTrace, "decay", decay[t], {args.columns, args.states, args.states, args.batch}, trace);
-      out[t].df = df[t].const_data_ptr();
-      out[t].decay = decay[t].const_data_ptr();
-    }
-    if (const OptionalTensor contracted = g.empty() ? std::nullopt : g.get(t)) {
-      check_array(kTrace, "g", contracted, {args.columns, args.states, args.batch}, trace);
-      out[t].g = contracted->const_data_ptr();
-    }
+
+ private:
+  void check_rows(const char* argument, const at::Tensor& rows) const {
+    TORCH_CHECK(rows.dim() == 2 && rows.size(1) == trace.size(2), "[lacewing.", kTrace, "] ", argument,
+                " must have shape (I, ", trace.size(2), "), not ", shape_text(rows.sizes()));
+    check_array(kTrace, argument, rows, rows.sizes(), trace);
   }
-  return out;
+};
+
+TraceCall trace_call(const at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
+                     const OptionalTensor& column, const OptionalTensor& order, at::TensorList x, at::TensorList df,
+                     at::TensorList decay, const OptionalTensors& g, const OptionalTensor& grad, at::TensorList shared,
+                     double shared_decay) {
+  const auto given = [](const OptionalTensor& tensor) { return tensor.value_or(at::Tensor()); };
+  return {trace,       {given(segments), given(row), given(column), given(order), {}},
+          x.vec(),     df.vec(),
+          decay.vec(), {g.begin(), g.end()},
+          grad,        {shared.vec(), shared_decay}};
 }
 
-void trace_cpu(at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
-               const OptionalTensor& column, const OptionalTensor& order, at::TensorList x, at::TensorList df,
-               at::TensorList decay, const OptionalTensors& g, const OptionalTensor& grad) {
-  const auto steps = checked_steps(trace, segments, row, column, order, x, df, decay, g, grad);
+void run_on_host(std::span<const TraceArgs> steps) {
   if (backend() == Backend::reference) {
     return kernels::reference::trace(steps);
   }
   kernels::cpu::trace(steps, torch_executor());
 }
 
+void trace_cpu(at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
+               const OptionalTensor& column, const OptionalTensor& order, at::TensorList x, at::TensorList df,
+               at::TensorList decay, const OptionalTensors& g, const OptionalTensor& grad, at::TensorList shared,
+               double shared_decay) {
+  run_on_host(trace_call(trace, segments, row, column, order, x, df, decay, g, grad, shared, shared_decay).checked());
+}
+
 void trace_cuda(at::Tensor& trace, const OptionalTensor& segments, const OptionalTensor& row,
                 const OptionalTensor& column, const OptionalTensor& order, at::TensorList x, at::TensorList df,
-                at::TensorList decay, const OptionalTensors& g, const OptionalTensor& grad) {
-  const auto steps = checked_steps(trace, segments, row, column, order, x, df, decay, g, grad);
+                at::TensorList decay, const OptionalTensors& g, const OptionalTensor& grad, at::TensorList shared,
+                double shared_decay) {
+  const TraceCall call = trace_call(trace, segments, row, column, order, x, df, decay, g, grad, shared, shared_decay);
+  const auto steps = call.checked();
   if (backend() == Backend::reference) {
-    const auto host = [](const OptionalTensor& tensor) {
-      return tensor ? OptionalTensor(tensor->cpu()) : std::nullopt;
-    };
-    const auto hosts = [](at::TensorList tensors) {
+    const auto host = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.cpu() : tensor; };
+    const auto hosts = [&](const std::vector<at::Tensor>& tensors) {
       std::vector<at::Tensor> out;
-      for (const at::Tensor& tensor : tensors) {
-        out.push_back(tensor.cpu());
-      }
+      std::transform(tensors.begin(), tensors.end(), std::back_inserter(out), host);
       return out;
     };
-    OptionalTensors g_copy;
-    for (const OptionalTensor& each : g) {
-      g_copy.push_back(host(each));
+    const at::Tensor trace_copy = trace.cpu();
+    const auto& [s, r, c, o, inverse] = call.columns;
+    TraceCall copy{trace_copy,
+                   {host(s), host(r), host(c), host(o), {}},
+                   hosts(call.x),
+                   hosts(call.df),
+                   hosts(call.decay),
+                   call.g,
+                   grad ? OptionalTensor(grad->cpu()) : std::nullopt,
+                   {hosts(call.shared.u), shared_decay}};
+    for (OptionalTensor& each : copy.g) {
+      each = each ? OptionalTensor(each->cpu()) : std::nullopt;
     }
-    at::Tensor trace_copy = trace.cpu();
-    const OptionalTensor grad_copy = host(grad);
-    trace_cpu(trace_copy, host(segments), host(row), host(column), host(order), hosts(x), hosts(df), hosts(decay),
-              g_copy, grad_copy);
+    run_on_host(copy.checked());
     trace.copy_(trace_copy);
     if (grad) {
-      grad->copy_(*grad_copy);
+      grad->copy_(*copy.grad);
     }
     return;
   }
@@ -161,7 +195,8 @@ void trace_cuda(at::Tensor& trace, const OptionalTensor& segments, const Optiona
 
 /// Sizes may be symbolic here; the kernels check them.
 void trace_meta(at::Tensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
-                at::TensorList, at::TensorList, at::TensorList, const OptionalTensors&, const OptionalTensor&) {}
+                at::TensorList, at::TensorList, at::TensorList, const OptionalTensors&, const OptionalTensor&,
+                at::TensorList, double) {}
 
 CellParams checked_cell(const at::Tensor& y, const at::Tensor& h, const OptionalTensor& betas, at::IntArrayRef flags,
                         at::ArrayRef<double> numbers) {
@@ -258,8 +293,35 @@ OptionalTensor betas_like(const CellOptions& options, const at::Tensor& y) {
 
 }  // namespace
 
+std::vector<TraceArgs> trace_args(const char* op, std::size_t steps, const at::Tensor& trace,
+                                  const SparsePattern::ByColumn& columns, const SharedRows& shared,
+                                  const OptionalTensor& grad) {
+  TraceArgs args;
+  args.type = scalar_type(op, "the trace", trace.scalar_type());
+  args.entries = args.columns = trace.size(0);
+  args.states = trace.size(1) + (shared.u.empty() ? 0 : 1);
+  args.batch = trace.size(2);
+  args.trace = trace.mutable_data_ptr();
+  if (columns.segments.defined()) {
+    args.columns = columns.segments.numel() - 1;
+  }
+  args.segments = data_of<std::int64_t>(columns.segments);
+  args.row = data_of<std::int32_t>(columns.row);
+  args.column = data_of<std::int32_t>(columns.column);
+  args.order = data_of<std::int64_t>(columns.order);
+  args.grad = grad ? grad->mutable_data_ptr() : nullptr;
+  args.shared_decay = shared.decay;
+  std::vector<TraceArgs> out(steps, args);
+  for (std::size_t t = 0; t < steps && !shared.u.empty(); ++t) {
+    const bool moves = shared.u.size() > 1;
+    out[t].shared_before = moves ? shared.u[t].const_data_ptr() : nullptr;
+    out[t].shared_after = shared.u[moves ? t + 1 : t].const_data_ptr();
+  }
+  return out;
+}
+
 void update_trace(const at::Tensor& trace, const SparsePattern::ByColumn* columns, const TraceSteps& steps,
-                  const OptionalTensor& grad) {
+                  const SharedRows& shared, const OptionalTensor& grad) {
   static const auto op = find<decltype(trace_cpu)>("lacewing::etp_trace_");
   at::Tensor target = trace;
   OptionalTensors g;
@@ -269,10 +331,11 @@ void update_trace(const at::Tensor& trace, const SparsePattern::ByColumn* column
     }
   }
   if (columns == nullptr) {
-    return op.call(target, {}, {}, {}, {}, {}, steps.df, steps.decay, g, grad);
+    return op.call(target, {}, {}, {}, {}, {}, steps.df, steps.decay, g, grad, {}, 0.0);
   }
-  op.call(target, columns->segments, steps.x.empty() ? std::nullopt : OptionalTensor(columns->row), columns->column,
-          defined_or_none(columns->order), steps.x, steps.df, steps.decay, g, grad);
+  const bool rows = !steps.x.empty() || !shared.u.empty();
+  op.call(target, columns->segments, rows ? OptionalTensor(columns->row) : std::nullopt, columns->column,
+          defined_or_none(columns->order), steps.x, steps.df, steps.decay, g, grad, shared.u, shared.decay);
 }
 
 CellResult step_cell(const CellOptions& options, const at::Tensor& y, const at::Tensor& h) {
@@ -300,7 +363,7 @@ std::vector<at::Tensor> call_back(std::int64_t id, const char* what, at::TensorL
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def(
       "etp_trace_(Tensor(a!) trace, Tensor? segments, Tensor? row, Tensor? column, Tensor? order, Tensor[] x, Tensor[] "
-      "df, Tensor[] decay, Tensor?[] g, Tensor(b!)? grad) -> ()",
+      "df, Tensor[] decay, Tensor?[] g, Tensor(b!)? grad, Tensor[] shared, float shared_decay) -> ()",
       {at::Tag::pt2_compliant_tag});
   m.def("etp_cell_step(Tensor y, Tensor h, Tensor? betas, int[] flags, float[] numbers) -> (Tensor, Tensor, Tensor)",
         {at::Tag::pt2_compliant_tag});

@@ -19,11 +19,11 @@ struct CellParams {
   CellKind kind = CellKind::leaky;
   Surrogate surrogate = Surrogate::triangle;
   Reset reset = Reset::subtract;
-  bool reset_gradient = true;  ///< whether derivatives flow through the reset
-  bool filtered = false;       ///< a last state that filters the spikes
-  double membrane = 0;         ///< decay of the membrane per step
-  double adaptation = 0;       ///< decay of the adaptation
-  double filter = 0;           ///< decay of the spike filter
+  bool reset_gradient = false;  ///< whether derivatives flow through the reset
+  bool filtered = false;        ///< a last state that filters the spikes
+  double membrane = 0;          ///< decay of the membrane per step
+  double adaptation = 0;        ///< decay of the adaptation
+  double filter = 0;            ///< decay of the spike filter
   double threshold = 1;
   double beta = 0;   ///< strength of the adaptation, where the neurons have none of their own
   double gain = 1;   ///< the surrogate's derivative at the threshold
@@ -41,6 +41,12 @@ constexpr bool spikes(const CellParams& params) {
 constexpr std::int64_t states_of(const CellParams& params) {
   const std::int64_t own = params.kind == CellKind::alif ? 2 : 1;
   return own + (spikes(params) && params.filtered ? 1 : 0);
+}
+
+/// Whether the membrane obeys v' = membrane * v + y + (terms without a derivative).
+constexpr bool linear_membrane(const CellParams& params) {
+  const bool detached = params.reset == Reset::none || (params.reset == Reset::subtract && !params.reset_gradient);
+  return params.kind == CellKind::leaky || (spikes(params) && detached);
 }
 
 /// Whether y decides about the derivatives of a step, or the state that it begins with does alone.

@@ -3,6 +3,12 @@
 //   e[p, a, b] <- sum_c D[col p, a, c, b] * e[p, c, b] + x[row p, b] * df[col p, a, b]
 //   grad[order p] += sum_b sum_a g[col p, a, b] * e[p, a, b]
 //
+// Where the first state obeys h_0' = m h_0 + y + (terms without a derivative), its trace is u[row p, b] for every entry
+// of a row, with u' = m u + x: it is kept once for each row, and y reaches the other states a >= 1 through it alone:
+//
+//   e[p, a, b] <- sum_{c >= 1} D[col p, a, c, b] * e[p, c, b]
+//                 + (D[col p, a, 0, b] - m * df[col p, a, b]) * u[row p, b] + df[col p, a, b] * u'[row p, b]
+//
 // Entries p are sorted by column, and the batch b is the last, contiguous dim of every array: what a column needs (D,
 // df, g) is read once for all of its entries, and the trace streams through vector registers without a shuffle.
 #pragma once
@@ -29,11 +35,14 @@ struct TraceArgs {
   std::int64_t states = 1;  ///< at most kMaxStates
   std::int64_t batch = 1;
   const std::int64_t* segments = nullptr;  ///< (columns + 1): entries of each column; null: one entry per column
-  const std::int32_t* row = nullptr;       ///< (entries): row of x; null where x is null
+  const std::int32_t* row = nullptr;       ///< (entries): row of x, u and u'; null where there are none
   const std::int32_t* column = nullptr;    ///< (entries); null: one entry per column
   const std::int64_t* order = nullptr;     ///< (entries): place in grad; null: the identity
-  void* trace = nullptr;                   ///< (entries, states, batch)
-  const void* x = nullptr;                 ///< (rows, batch); null: the constant 1
+  void* trace = nullptr;                   ///< (entries, own_states(), batch)
+  const void* x = nullptr;                 ///< (rows, batch); null: the constant 1, or u' stands for it
+  const void* shared_before = nullptr;     ///< u, (rows, batch); null where df is
+  const void* shared_after = nullptr;      ///< u', (rows, batch), u where df is null; null: entries have all states
+  double shared_decay = 0;                 ///< m
   const void* df = nullptr;                ///< (columns, states, batch); null: the trace stays as it is
   const void* decay = nullptr;             ///< (columns, states, states, batch): D
   const void* g = nullptr;                 ///< (columns, states, batch); null: nothing is added to grad
@@ -43,6 +52,10 @@ struct TraceArgs {
   const CellArgs* cell = nullptr;             ///< without inputs; makes df and decay
   const SpikeGradientArgs* spikes = nullptr;  ///< makes g
   std::int64_t first = 0;                     ///< the column of the first row of df, decay and g, on the CPU
+
+  /// The first state that each entry has a trace of its own for.
+  LACEWING_HOST_DEVICE std::int64_t first_own() const { return shared_after != nullptr ? 1 : 0; }
+  LACEWING_HOST_DEVICE std::int64_t own_states() const { return states - first_own(); }
 };
 
 /// Calls f(T{}) for the floating type at hand.
@@ -57,8 +70,8 @@ void visit_real(ScalarType type, F&& f) {
   }
 }
 
-// Successive steps of one trace: they differ in x, df, decay and g alone. The result has the same bits as one call for
-// each step.
+// Successive steps of one trace: they differ in x, u, u', df, decay and g alone. The result has the same bits as one
+// call for each step.
 namespace reference {
 void trace(std::span<const TraceArgs> steps);
 }  // namespace reference

@@ -12,6 +12,9 @@ from lacewing import etp
 
 Loss = Callable[[int, Tensor], Tensor]
 
+# The trace is kept whole for the first, and shares its first state for the second.
+ALIFS = ("alif", "alif, detached")
+
 
 def two_states() -> etp.Cell:
     """Non-linear, position-wise, two states that drive each other."""
@@ -27,8 +30,9 @@ def two_states() -> etp.Cell:
 CELLS: dict[str, Callable[[], etp.Cell]] = {
     "leaky": etp.leaky,
     "two states": two_states,
-    "lif": lambda: etp.lif(threshold=0.4),
-    "alif": lambda: etp.alif(beta=0.3, threshold=0.4, filter_tau=5.0),
+    "lif": lambda: etp.lif(threshold=0.4, reset_gradient=True),
+    "alif": lambda: etp.alif(beta=0.3, threshold=0.4, filter_tau=5.0, reset_gradient=True),
+    "alif, detached": lambda: etp.alif(beta=0.3, threshold=0.4, filter_tau=5.0, reset_gradient=False),
     "gated": etp.gated,
 }
 

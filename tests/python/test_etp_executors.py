@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from etp_support import CELLS, Network, relative_error, run, sequence
+from etp_support import ALIFS, CELLS, Network, relative_error, run, sequence
 from lacewing import backend, etp
 
 F64 = torch.float64
@@ -64,24 +64,24 @@ def test_smooth_cells_equal_their_composition(cell: etp.Cell, device: str) -> No
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("cell", ALIFS)
 @pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("batch", [1, 3, 16, 37])
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 def test_fused_steps_equal_the_reference(
-    algorithm: str, bias: bool, batch: int, dtype: torch.dtype, device: str
+    cell: str, algorithm: str, bias: bool, batch: int, dtype: torch.dtype, device: str
 ) -> None:
     network = Network.random(device, bias=bias, recurrent=True)
     for part in ("weight", "bias", "recurrent_weight"):
         value = getattr(network, part)
         setattr(network, part, None if value is None else value.to(dtype))
     xs, loss = sequence(device, 4, batch)
-    cell = CELLS["alif"]()
 
-    found = network.executor(cell, algorithm=algorithm)
+    found = network.executor(CELLS[cell](), algorithm=algorithm)
     run(found, xs.to(dtype), loss)
     with backend("reference"):
-        expected = network.executor(cell, algorithm=algorithm)
+        expected = network.executor(CELLS[cell](), algorithm=algorithm)
         run(expected, xs.to(dtype), loss)
 
     tolerance = 1e-12 if dtype == F64 else 1e-4
@@ -91,13 +91,14 @@ def test_fused_steps_equal_the_reference(
         torch.testing.assert_close(trace, expected.traces()[key], rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("cell", [etp.leaky, etp.gated], ids=["leaky", "gated"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_follows_the_wide_one(dtype: torch.dtype, device: str) -> None:
+def test_half_precision_follows_the_wide_one(cell: Callable[[], etp.Cell], dtype: torch.dtype, device: str) -> None:
     network = Network.random(device)
     xs, _ = sequence(device, 6)
-    wide = network.executor(etp.leaky())
+    wide = network.executor(cell())
     network.weight, network.bias = network.weight.to(dtype), network.bias.to(dtype)
-    narrow = network.executor(etp.leaky())
+    narrow = network.executor(cell())
 
     for x in xs:
         wide.backward(wide.step(x).square().sum())
@@ -167,9 +168,10 @@ def test_pp_prop_follows_its_recurrence(window: int | None, device: str) -> None
     assert etp.alpha_of_rank(1) == 0.0
 
 
+@pytest.mark.parametrize("cell", ALIFS)
 @pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
 @pytest.mark.parametrize("window", [None, 3])
-def test_formats_give_the_same_gradients(algorithm: str, window: int | None, device: str) -> None:
+def test_formats_give_the_same_gradients(cell: str, algorithm: str, window: int | None, device: str) -> None:
     network = Network.random(device)
     xs, loss = sequence(device, 6)
     row, col = network.pattern.row, network.pattern.col
@@ -181,28 +183,29 @@ def test_formats_give_the_same_gradients(algorithm: str, window: int | None, dev
         "csr": (etp.SparsePattern.csr(crow, col[by_row], (5, 7)), by_row),
         "coo": (etp.SparsePattern.coo(row[mixed], col[mixed], (5, 7)), mixed),
     }
-    expected = run(network.executor(CELLS["alif"](), algorithm=algorithm), xs, loss, window)
+    expected = run(network.executor(CELLS[cell](), algorithm=algorithm), xs, loss, window)
 
     for name, (pattern, order) in formats.items():
         weight = network.weight[order].clone()
         connection = etp.Connection(pattern, weight, network.bias.clone())
-        executor = etp.Executor(CELLS["alif"](), connection, algorithm=algorithm)
+        executor = etp.Executor(CELLS[cell](), connection, algorithm=algorithm)
         found = run(executor, xs, loss, window)
         assert pattern.format == name
         assert relative_error([found[0], found[1]], [expected[0][order], expected[1]]) < 1e-12
 
 
+@pytest.mark.parametrize("cell", ALIFS)
 @pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
 @pytest.mark.parametrize("window", [None, 4])
-def test_restored_in_the_middle_gives_the_same_bits(algorithm: str, window: int | None, device: str) -> None:
+def test_restored_in_the_middle_gives_the_same_bits(cell: str, algorithm: str, window: int | None, device: str) -> None:
     network = Network.random(device, recurrent=True)
     xs, loss = sequence(device, 8)
-    whole = network.executor(CELLS["alif"](), algorithm=algorithm)
+    whole = network.executor(CELLS[cell](), algorithm=algorithm)
     expected = run(whole, xs, loss, window)
 
-    first = network.executor(CELLS["alif"](), algorithm=algorithm)
+    first = network.executor(CELLS[cell](), algorithm=algorithm)
     run(first, xs[:4], loss, window)
-    second = network.executor(CELLS["alif"](), algorithm=algorithm)
+    second = network.executor(CELLS[cell](), algorithm=algorithm)
     second.load_state_dict(first.state_dict())
     for p, q in zip(second.parameters(), first.parameters(), strict=True):
         p.grad = q.grad.clone()
@@ -213,8 +216,9 @@ def test_restored_in_the_middle_gives_the_same_bits(algorithm: str, window: int 
     assert second.steps == whole.steps == 8
 
 
+@pytest.mark.parametrize("cell", ALIFS)
 @pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])
-def test_same_bits_for_every_number_of_threads(algorithm: str) -> None:
+def test_same_bits_for_every_number_of_threads(cell: str, algorithm: str) -> None:
     network = Network.random("cpu", recurrent=True, inputs=300, neurons=500)
     xs, loss = sequence("cpu", 3, 16, 300, 500)
     results = []
@@ -222,15 +226,18 @@ def test_same_bits_for_every_number_of_threads(algorithm: str) -> None:
     try:
         for threads in (1, 2, 4):
             torch.set_num_threads(threads)
-            results.append(run(network.executor(CELLS["alif"](), algorithm=algorithm), xs, loss))
+            results.append(run(network.executor(CELLS[cell](), algorithm=algorithm), xs, loss))
     finally:
         torch.set_num_threads(before)
 
     assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
 
 
+@pytest.mark.parametrize("reset_gradient", [True, False])
 @pytest.mark.parametrize("filter_tau", [None, 4.0])
-def test_losses_on_spikes_have_the_same_bits_however_they_are_absorbed(filter_tau: float | None) -> None:
+def test_losses_on_spikes_have_the_same_bits_however_they_are_absorbed(
+    filter_tau: float | None, reset_gradient: bool
+) -> None:
     network = Network.random("cpu", recurrent=True, inputs=300, neurons=500)
     xs, _ = sequence("cpu", 5, 16, 300, 500)
     readout = torch.randn(500, 2, dtype=F64)
@@ -239,7 +246,8 @@ def test_losses_on_spikes_have_the_same_bits_however_they_are_absorbed(filter_ta
     try:
         for threads, every in ((1, 1), (2, 1), (4, 3), (1, 8)):
             torch.set_num_threads(threads)
-            executor = network.executor(etp.alif(threshold=0.3, filter_tau=filter_tau), absorb_every=every)
+            cell = etp.alif(threshold=0.3, filter_tau=filter_tau, reset_gradient=reset_gradient)
+            executor = network.executor(cell, absorb_every=every)
             for x in xs:
                 z = executor.output(executor.step(x))
                 executor.backward((z * readout[:, 0]).sum() + (z * z).mul(readout[:, 1]).sum())
@@ -252,18 +260,19 @@ def test_losses_on_spikes_have_the_same_bits_however_they_are_absorbed(filter_ta
     assert all(torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
 
 
+@pytest.mark.parametrize("cell", ALIFS)
 @pytest.mark.parametrize("batch", [3, 37])
 @pytest.mark.parametrize("every", [2, 3, 8])
-def test_steps_absorbed_together_give_the_same_bits(every: int, batch: int, device: str) -> None:
+def test_steps_absorbed_together_give_the_same_bits(cell: str, every: int, batch: int, device: str) -> None:
     network = Network.random(device, recurrent=True)
     xs, loss = sequence(device, 11, batch)
 
     def gradients(absorb_every: int, restored_at: int | None = None) -> list[Tensor]:
-        executor = network.executor(CELLS["alif"](), absorb_every=absorb_every)
+        executor = network.executor(CELLS[cell](), absorb_every=absorb_every)
         for t, x in enumerate(xs):
             if t == restored_at:
                 saved, before = executor.state_dict(), executor
-                executor = network.executor(CELLS["alif"](), absorb_every=absorb_every)
+                executor = network.executor(CELLS[cell](), absorb_every=absorb_every)
                 executor.load_state_dict(saved)
                 for p, q in zip(executor.parameters(), before.parameters(), strict=True):
                     p.grad = q.grad
@@ -282,7 +291,7 @@ def test_steps_absorbed_together_give_the_same_bits(every: int, batch: int, devi
     if every == 2:  # without a second loss, whose sum is formed before the contraction, there is nothing to round anew
         results = []
         for k in (1, 2, 3, 8):
-            executor = network.executor(CELLS["alif"](), absorb_every=k)
+            executor = network.executor(CELLS[cell](), absorb_every=k)
             run(executor, xs, loss)
             executor.flush()
             results.append([p.grad for p in executor.parameters()])
@@ -310,8 +319,11 @@ def test_spikes_of_a_step_carry_the_gradient_of_the_cell(algorithm: str, batch: 
     xs = xs[:, 0] if batch is None else xs
     readout = torch.randn(7, 2, dtype=F64, device=device)
     betas = torch.rand(7, dtype=F64, device=device)
-    cells = [lambda s=s: etp.alif(beta=betas, threshold=0.3, surrogate=s) for s in ("triangle", "gaussian")]
-    cells += [lambda: etp.lif(threshold=0.3, filter_tau=4.0), CELLS["alif"], etp.leaky]
+    cells = [
+        lambda s=s, r=r: etp.alif(beta=betas, threshold=0.3, surrogate=s, reset_gradient=r)
+        for s, r in (("triangle", True), ("gaussian", False))
+    ]
+    cells += [lambda: etp.lif(threshold=0.3, filter_tau=4.0), *(CELLS[name] for name in ALIFS), etp.leaky]
     for cell in cells:
         ours, plain = (network.executor(cell(), algorithm=algorithm) for _ in range(2))
 
@@ -359,10 +371,11 @@ def test_inputs_may_be_changed_before_the_backward_pass(device: str) -> None:
     assert all(torch.equal(p.grad, e) for p, e in zip(executor.parameters(), expected, strict=True))
 
 
-def test_reset_begins_anew(device: str) -> None:
+@pytest.mark.parametrize("cell", ALIFS)
+def test_reset_begins_anew(cell: str, device: str) -> None:
     network = Network.random(device)
     xs, loss = sequence(device, 5)
-    executor = network.executor(CELLS["alif"]())
+    executor = network.executor(CELLS[cell]())
     expected = [g.clone() for g in run(executor, xs, loss)]
 
     executor.reset_state()
@@ -377,11 +390,12 @@ def test_reset_begins_anew(device: str) -> None:
     assert executor.step(xs[0, :2]).shape == (2, 7, 3)
 
 
-def test_unbatched_steps_are_a_batch_of_one(device: str) -> None:
+@pytest.mark.parametrize("cell", ALIFS)
+def test_unbatched_steps_are_a_batch_of_one(cell: str, device: str) -> None:
     network = Network.random(device)
     xs, loss = sequence(device, 5, 1)
-    batched = run(network.executor(CELLS["alif"]()), xs, loss)
-    executor = network.executor(CELLS["alif"]())
+    batched = run(network.executor(CELLS[cell]()), xs, loss)
+    executor = network.executor(CELLS[cell]())
 
     for t in range(3):
         h = executor.step(xs[t, 0])
@@ -513,8 +527,9 @@ def test_memory_does_not_grow_with_time() -> None:
             assert executor.trace_elements <= 1.1 * 16 * (network.pattern.nnz + 100) * 3
 
 
+@pytest.mark.parametrize(("reset_gradient", "held"), [(True, 3), (False, 2)])  # numbers for a weight
 @pytest.mark.parametrize("steps", [10, 1000])
-def test_the_trace_is_the_only_large_allocation(steps: int) -> None:
+def test_the_trace_is_the_only_large_allocation(steps: int, reset_gradient: bool, held: int) -> None:
     memory = pytest.importorskip("benchmarks.memory")
     batch, inputs, neurons, degree = 16, 100, 20, 100
     pattern = etp.fixed_degree(inputs, neurons, degree, seed=0)
@@ -522,14 +537,16 @@ def test_the_trace_is_the_only_large_allocation(steps: int) -> None:
     x = torch.randn(batch, inputs)
 
     def train() -> None:
-        executor = etp.Executor(etp.alif(filter_tau=5.0), etp.Connection(pattern, weight))
+        cell = etp.alif(filter_tau=5.0, reset_gradient=reset_gradient)
+        executor = etp.Executor(cell, etp.Connection(pattern, weight))
         for _ in range(steps):
             executor.backward(executor.step(x).sum())
 
     train()  # the gradient of the weight is there already
     peak = memory.peak_bytes(train, torch.device("cpu"))
 
-    assert peak <= 1.1 * batch * pattern.nnz * 3 * 4
+    # Of the state that is shared there are the traces of the inputs, before and after a step.
+    assert peak <= 1.1 * batch * (pattern.nnz * held + 2 * inputs) * 4
 
 
 def test_a_step_keeps_two_states_and_no_jacobian() -> None:
@@ -540,7 +557,7 @@ def test_a_step_keeps_two_states_and_no_jacobian() -> None:
     xs = torch.randn(5, batch, 10)
 
     def train() -> None:
-        executor = etp.Executor(etp.alif(), etp.Connection(pattern, weight))
+        executor = etp.Executor(etp.alif(reset_gradient=True), etp.Connection(pattern, weight))
         for x in xs:
             executor.backward((executor.output(executor.step(x)) @ readout).sum())
 
@@ -558,7 +575,7 @@ def test_losses_on_one_step_add_up(cell: str, every: int, device: str) -> None:
     xs, _ = sequence(device, 5)
     betas = torch.rand(7, dtype=F64, device=device)
     make = {
-        "alif": lambda: etp.alif(beta=betas, threshold=0.3),
+        "alif": lambda: etp.alif(beta=betas, threshold=0.3, reset_gradient=True),
         "lif, filtered": lambda: etp.lif(threshold=0.3, filter_tau=4.0),
     }[cell]
 

@@ -112,17 +112,21 @@ def test_registered_ops_pass_opcheck() -> None:
         [decay, decay],
         [g, None],
         torch.zeros(6),
+        [],
+        0.0,
     )
+    shared = (torch.randn(6, 1, 5), *arguments[1:5], [], *arguments[6:10], [x, x, x], 0.9)
     flags, numbers = [2, 0, 0, 1, 0], [0.9, 0.99, 0.9, 1.0, 0.1, 0.3, 1.0, 1.0, 1.0, 0.0, 1.0]
     cell = (torch.randn(3, 5), torch.randn(3, 2, 5), None, flags, numbers)
 
     torch.library.opcheck(ops.etp_trace_, arguments)
+    torch.library.opcheck(ops.etp_trace_, shared)
     torch.library.opcheck(ops.etp_spike, (torch.randn(3, 5, requires_grad=True),))
     torch.library.opcheck(ops.etp_cell_step, cell)
     torch.library.opcheck(ops.etp_cell_factor_, (*cell, torch.randn(3, 2, 5, dtype=f32), 0.5))
 
-    def refused(place: int, value: object, sentence: str) -> None:
-        wrong = list(arguments)
+    def refused(place: int, value: object, sentence: str, given: tuple[object, ...] = arguments) -> None:
+        wrong = list(given)
         wrong[place] = value
         with pytest.raises(RuntimeError, match=sentence):
             ops.etp_trace_(*wrong)
@@ -134,6 +138,12 @@ def test_registered_ops_pass_opcheck() -> None:
     refused(8, [g.transpose(0, 1).contiguous().transpose(0, 1), None], "g must be contiguous, batch last")
     refused(7, [decay], "x, df, decay and g must agree in the number of steps, not have 2, 2, 1 and 2")
     refused(9, torch.zeros(6, dtype=F64), "grad must be a contiguous float32 tensor")
+    refused(10, [x, x, x], "shared stands for x, with one entry more than df, not 3 beside 2 of x and 2 of df")
+    refused(10, [x, x], "shared stands for x, with one entry more than df, not 2 beside 0 of x and 2 of df", shared)
+    refused(10, [x, x, x[:3]], r"shared must have shape \(4, 5\), not \(3, 5\)", shared)
+    refused(10, [x, x, x.double()], "shared has dtype float64, but the trace has dtype float32", shared)
+    refused(2, None, "x or shared comes with row and g with grad", shared)
+    refused(0, torch.randn(6, 2, 5), r"df must have shape \(3, 3, 5\), not \(3, 2, 5\)", shared)
 
 
 @pytest.mark.parametrize("algorithm", ["d-rtrl", "pp-prop"])

@@ -41,6 +41,11 @@ class LACEWING_API Cell {
   virtual bool position_wise() const { return false; }
   /// What a ready cell was made from: executors run those by kernels of their own. Null for every other.
   virtual const CellOptions* ready() const { return nullptr; }
+  /// m, where the first state obeys h_0' = m h_0 + y + (terms without a derivative): dh_0/dy = 1 and dh_0/dh = (m, 0,
+  /// ..., 0) for all neurons, so that its trace depends on the input alone. D-RTRL then keeps that trace once for each
+  /// input of a sparse connection instead of once for each weight. Checked at random states, except where
+  /// position_wise() spares the probe.
+  virtual std::optional<double> shared_decay() const { return std::nullopt; }
   /// Throws c10::Error where the cell has no room for so many neurons.
   virtual void check_neurons(std::int64_t /*neurons*/) const {}
 };
@@ -66,7 +71,7 @@ struct CellOptions {
   std::string kind = "leaky";
   std::string surrogate = "triangle";
   std::string reset = "subtract";
-  bool reset_gradient = true;  ///< whether derivatives flow through the reset
+  bool reset_gradient = false;  ///< whether derivatives flow through the reset; without, see Cell::shared_decay
   bool filtered = false;
   double membrane = 0.9;
   double adaptation = 0.99;

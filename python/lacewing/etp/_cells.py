@@ -45,7 +45,7 @@ class _ReadyCell(Cell):
         values: dict[str, Any] = {
             "surrogate": "triangle",
             "reset": "subtract",
-            "reset_gradient": True,
+            "reset_gradient": False,
             "filtered": False,
             "membrane": 0.9,
             "adaptation": 0.99,
@@ -100,7 +100,7 @@ def lif(
     *,
     threshold: float = 1.0,
     reset: str = "subtract",
-    reset_gradient: bool = True,
+    reset_gradient: bool = False,
     surrogate: str = "triangle",
     gain: float = 0.3,
     width: float = 1.0,
@@ -109,9 +109,10 @@ def lif(
     """Leaky integrate-and-fire, S = 1: ``v' = exp(-1/tau) v + y - threshold z`` with ``z = [v > threshold]``.
 
     ``filter_tau`` adds a last state that filters the spikes. ``reset``: ``"subtract"``, ``"to_zero"`` or ``"none"``;
-    ``reset_gradient``: whether derivatives flow through it. ``surrogate``, with u = (v - threshold) / width and
-    m = abs(u): ``"triangle"`` gain max(0, 1 - m), ``"fast_sigmoid"`` gain / (1 + m)^2, ``"arctan"`` gain / (1 + u^2),
-    ``"gaussian"`` gain exp(-u^2 / 2), ``"boxcar"`` gain [m < 1].
+    ``reset_gradient``: whether derivatives flow through it; not, as in e-prop, unless asked, and then the trace of v is
+    the same for all weights of an input, so that D-RTRL keeps one state less for each weight. ``surrogate``, with
+    u = (v - threshold) / width and m = abs(u): ``"triangle"`` gain max(0, 1 - m), ``"fast_sigmoid"`` gain / (1 + m)^2,
+    ``"arctan"`` gain / (1 + u^2), ``"gaussian"`` gain exp(-u^2 / 2), ``"boxcar"`` gain [m < 1].
     """
     return _spiking(
         "lif",
@@ -133,7 +134,7 @@ def alif(
     *,
     threshold: float = 1.0,
     reset: str = "subtract",
-    reset_gradient: bool = True,
+    reset_gradient: bool = False,
     surrogate: str = "triangle",
     gain: float = 0.3,
     width: float = 1.0,

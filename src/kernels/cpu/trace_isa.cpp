@@ -16,16 +16,19 @@ constexpr std::int64_t kShares = 64;
 constexpr std::int64_t kSerialElements = 1 << 14;
 /// Bytes of the trace that stay in cache while several steps pass over them.
 constexpr std::int64_t kPieceBytes = 1 << 18;
+/// Bytes from what a lone step takes to what is fetched meanwhile.
+constexpr std::int64_t kAheadBytes = 1 << 14;
 /// Bytes of the derivatives that are made at once, which stay in cache until the trace has taken them.
 constexpr std::int64_t kMadeBytes = 1 << 14;
 
-/// States is known at compile time where it is small, or 0.
-template <typename T, int States>
+/// States is known at compile time where it is small, or 0. First is 1 where the first state is kept for each row.
+template <typename T, int States, int First>
 struct Columns {
   using Acc = accumulate_t<T>;
   using L = Lanes<T>;
   using Vec = typename L::Vec;
   static constexpr int kRows = States > 0 ? States : static_cast<int>(kMaxStates);
+  static constexpr bool kShared = First > 0;
 
   const TraceArgs& args;
   /// Elements from an entry to one that comes next in memory, which is fetched meanwhile; 0: none.
@@ -33,55 +36,66 @@ struct Columns {
 
   LACEWING_INLINE int states() const { return States > 0 ? States : static_cast<int>(args.states); }
 
-  /// What the entries of one column share, for lanes [b, b + count) of the batch.
-  template <bool Updates, bool Contracts>
+  /// What the entries of one column share, for lanes [b, b + count) of the batch: all of a vector where it is Full.
+  template <bool Updates, bool Contracts, bool Full>
   LACEWING_INLINE void run(std::int64_t column, std::int64_t begin, std::int64_t end, std::int64_t b, int count) const {
     const int n = states();
     const std::int64_t batch = args.batch;
     Vec decay[kRows][kRows];
     Vec df[kRows];
     Vec g[kRows];
-    for (int a = 0; a < n; ++a) {
-      const std::int64_t row = (column - args.first) * n + a;
-      const std::int64_t at = row * batch + b;
-      if constexpr (Updates) {
-        df[a] = L::load(static_cast<const T*>(args.df) + at, count);
-        for (int c = 0; c < n; ++c) {
-          decay[a][c] = L::load(static_cast<const T*>(args.decay) + (row * n + c) * batch + b, count);
-        }
+    const std::int64_t rows = (column - args.first) * n;
+    for (int a = 0; Contracts && a < n; ++a) {
+      g[a] = L::load(static_cast<const T*>(args.g) + (rows + a) * batch + b, count);
+    }
+    for (int a = First; Updates && a < n; ++a) {
+      df[a] = L::load(static_cast<const T*>(args.df) + (rows + a) * batch + b, count);
+      for (int c = 0; c < n; ++c) {
+        decay[a][c] = L::load(static_cast<const T*>(args.decay) + ((rows + a) * n + c) * batch + b, count);
       }
-      if constexpr (Contracts) {
-        g[a] = L::load(static_cast<const T*>(args.g) + at, count);
+      if constexpr (kShared) {
+        decay[a][0] -= static_cast<Acc>(args.shared_decay) * df[a];  // what y does comes with u' already
       }
     }
-    const T* const x = static_cast<const T*>(args.x);
+    const T* const x = static_cast<const T*>(kShared ? args.shared_after : args.x);
+    const T* const before = static_cast<const T*>(args.shared_before);
+    const int own = n - First;
     Acc* const grad = static_cast<Acc*>(args.grad);
-    T* trace = static_cast<T*>(args.trace) + begin * n * batch + b;
+    T* trace = static_cast<T*>(args.trace) + begin * own * batch + b;
     // One entry: its vector of g * e over the lanes, summed over the states.
     const auto entry = [&](std::int64_t p) LACEWING_INLINE_LAMBDA {
       Vec e[kRows];
-      for (int a = 0; a < n; ++a) {
-        e[a] = L::load(trace + a * batch, count);
+      for (int a = First; a < n; ++a) {
+        e[a] = L::load(trace + (a - First) * batch, count);
       }
       if (ahead != 0) {
-        for (int a = 0; a < n; ++a) {
+        for (int a = 0; a < own; ++a) {
           __builtin_prefetch(trace + a * batch + ahead, 1, 2);
         }
       }
+      Vec input{};
+      if constexpr (Updates || kShared) {
+        input = kShared || x != nullptr ? L::load(x + args.row[p] * batch + b, count) : Vec{} + Acc{1};
+      }
       if constexpr (Updates) {
-        const Vec input = x != nullptr ? L::load(x + args.row[p] * batch + b, count) : Vec{} + Acc{1};
+        if constexpr (kShared) {
+          e[0] = L::load(before + args.row[p] * batch + b, count);
+        }
         Vec next[kRows];
-        for (int a = 0; a < n; ++a) {
+        for (int a = First; a < n; ++a) {
           next[a] = input * df[a];
           for (int c = 0; c < n; ++c) {
             next[a] += decay[a][c] * e[c];
           }
         }
-        for (int a = 0; a < n; ++a) {
-          e[a] = L::store(trace + a * batch, next[a], count);
+        for (int a = First; a < n; ++a) {
+          e[a] = L::store(trace + (a - First) * batch, next[a], count);
         }
       }
-      trace += n * batch;
+      if constexpr (kShared) {
+        e[0] = input;
+      }
+      trace += own * batch;
       Vec sum{};
       if constexpr (Contracts) {
         for (int a = 0; a < n; ++a) {
@@ -95,8 +109,15 @@ struct Columns {
       // A vector's worth of entries at a time: their sums over the lanes come out side by side.
       for (; p + L::lanes <= end; p += L::lanes) {
         Vec sums[L::lanes];
-        for (int i = 0; i < L::lanes; ++i) {
-          sums[i] = entry(p + i);
+        if constexpr (Full && States > 0 && L::direct) {
+#pragma GCC unroll 16
+          for (int i = 0; i < L::lanes; ++i) {
+            sums[i] = entry(p + i);  // in registers; elsewhere the unrolled loop would take minutes to compile
+          }
+        } else {
+          for (int i = 0; i < L::lanes; ++i) {
+            sums[i] = entry(p + i);
+          }
         }
         const Vec found = sum_each<Acc, L::lanes / 2>(sums);
         if (args.order == nullptr) {
@@ -121,14 +142,15 @@ struct Columns {
     // Whole vectors first, so that the compiler sees a constant count.
     std::int64_t b = 0;
     for (; b + L::lanes <= args.batch; b += L::lanes) {
-      run<Updates, Contracts>(column, begin, end, b, L::lanes);
+      run<Updates, Contracts, true>(column, begin, end, b, L::lanes);
     }
     if (b < args.batch) {
-      run<Updates, Contracts>(column, begin, end, b, static_cast<int>(args.batch - b));
+      run<Updates, Contracts, false>(column, begin, end, b, static_cast<int>(args.batch - b));
     }
   }
 
-  void step(std::int64_t column, std::int64_t begin, std::int64_t end) const {
+  /// Not inline: it is large, and there are several callers.
+  [[gnu::noinline]] void step(std::int64_t column, std::int64_t begin, std::int64_t end) const {
     if (args.df == nullptr) {
       batches<false, true>(column, begin, end);
     } else if (args.g == nullptr) {
@@ -141,27 +163,30 @@ struct Columns {
 
 /// Columns [first, last), a piece of the trace after the other: each takes all of the steps while it is in cache.
 /// Pieces begin at multiples of a vector's entries, so that sums have the same bits whatever the number of steps.
-template <typename T, int States>
+template <typename T, int States, int First>
 void run_columns(std::span<const TraceArgs> steps, std::int64_t first, std::int64_t last) {
   constexpr std::int64_t lanes = Lanes<T>::lanes;
   const TraceArgs& common = steps.front();
-  const std::int64_t bytes = common.states * common.batch * static_cast<std::int64_t>(sizeof(T));
-  const std::int64_t piece = std::max<std::int64_t>(1, kPieceBytes / std::max<std::int64_t>(bytes * lanes, 1)) * lanes;
+  constexpr auto bytes = static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t entry = common.own_states() * common.batch;
+  const std::int64_t piece =
+      std::max<std::int64_t>(1, kPieceBytes / std::max<std::int64_t>(entry * bytes * lanes, 1)) * lanes;
   for (std::int64_t column = first; column < last; ++column) {
     const std::int64_t end = common.segments != nullptr ? common.segments[column + 1] : column + 1;
     for (std::int64_t p = common.segments != nullptr ? common.segments[column] : column; p < end; p += piece) {
       const std::int64_t stop = std::min(p + piece, end);
       for (std::size_t t = 0; t < steps.size(); ++t) {
-        // The first step waits for memory, the others for arithmetic: one of them fetches what comes next.
-        const std::int64_t ahead = t == 1 && stop < common.entries ? (stop - p) * common.states * common.batch : 0;
-        Columns<T, States>{steps[t], ahead}.step(column, p, stop);
+        // Of several steps the first waits for memory, the others for arithmetic: one of them fetches the next piece.
+        const std::int64_t wanted = steps.size() == 1 ? kAheadBytes / bytes : t == 1 ? (stop - p) * entry : 0;
+        const std::int64_t ahead = std::min(wanted, (common.entries - stop) * entry);
+        Columns<T, States, First>{steps[t], ahead}.step(column, p, stop);
       }
     }
   }
 }
 
 /// The same where a cell makes the derivatives: those of a few columns, then their traces.
-template <typename T, int States>
+template <typename T, int States, int First>
 void run_made(std::span<const TraceArgs> given, std::int64_t first, std::int64_t last) {
   const std::int64_t states = given.front().states;
   const std::int64_t row = states * given.front().batch;
@@ -198,7 +223,7 @@ void run_made(std::span<const TraceArgs> given, std::int64_t first, std::int64_t
         spike_gradient_neurons(spikes, begin, end);
       }
     }
-    run_columns<T, States>(now, begin, end);
+    run_columns<T, States, First>(now, begin, end);
   }
 }
 
@@ -214,7 +239,7 @@ std::int64_t share_boundary(const TraceArgs& args, std::int64_t share) {
   return std::lower_bound(args.segments, args.segments + args.columns, wanted) - args.segments;
 }
 
-template <typename T, int States>
+template <typename T, int States, int First>
 void trace_typed(std::span<const TraceArgs> steps, const CpuExecutor& executor) {
   const TraceArgs& common = steps.front();
   const bool serial = common.entries * common.states * common.batch < kSerialElements;
@@ -226,11 +251,25 @@ void trace_typed(std::span<const TraceArgs> steps, const CpuExecutor& executor) 
     // A ready cell has f32 or f64 states, three at most.
     if constexpr (States > 0 && (std::is_same_v<T, float> || std::is_same_v<T, double>)) {
       if (makes && first < last) {
-        return run_made<T, States>(steps, first, last);
+        return run_made<T, States, First>(steps, first, last);
       }
     }
-    run_columns<T, States>(steps, first, last);
+    run_columns<T, States, First>(steps, first, last);
   });
+}
+
+template <typename T, int First>
+void trace_states(std::span<const TraceArgs> steps, const CpuExecutor& executor) {
+  // Half precision with a shared state is rare, and every instance takes a second to compile.
+  if constexpr (First == 0 || Lanes<T>::direct) {
+    switch (steps.front().states) {
+      case 1: return trace_typed<T, 1, First>(steps, executor);
+      case 2: return trace_typed<T, 2, First>(steps, executor);
+      case 3: return trace_typed<T, 3, First>(steps, executor);
+      default: break;
+    }
+  }
+  trace_typed<T, 0, First>(steps, executor);
 }
 
 }  // namespace
@@ -238,12 +277,10 @@ void trace_typed(std::span<const TraceArgs> steps, const CpuExecutor& executor) 
 void trace(std::span<const TraceArgs> steps, const CpuExecutor& executor) {
   visit_real(steps.front().type, [&](auto scalar) {
     using T = decltype(scalar);
-    switch (steps.front().states) {
-      case 1: return trace_typed<T, 1>(steps, executor);
-      case 2: return trace_typed<T, 2>(steps, executor);
-      case 3: return trace_typed<T, 3>(steps, executor);
-      default: return trace_typed<T, 0>(steps, executor);
+    if (steps.front().first_own() == 0) {
+      return trace_states<T, 0>(steps, executor);
     }
+    trace_states<T, 1>(steps, executor);
   });
 }
 

@@ -33,11 +33,15 @@ __global__ void __launch_bounds__(kThreads) trace_kernel(TraceArgs args, int gro
   using Acc = accumulate_t<T>;
   constexpr int kRows = States > 0 ? States : static_cast<int>(kMaxStates);
   const int states = States > 0 ? States : static_cast<int>(args.states);
+  const int first = static_cast<int>(args.first_own());
+  const std::int64_t own = args.own_states();
   const std::int64_t batch = args.batch;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x / group;
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int lane = static_cast<int>(thread % group);
   auto* const trace = static_cast<T*>(args.trace);
+  const auto* const input_rows = static_cast<const T*>(first > 0 ? args.shared_after : args.x);
+  const auto* const before = static_cast<const T*>(args.shared_before);
   const auto* const df = static_cast<const T*>(args.df);
   const auto* const decay = static_cast<const T*>(args.decay);
   const auto* const g = static_cast<const T*>(args.g);
@@ -49,23 +53,36 @@ __global__ void __launch_bounds__(kThreads) trace_kernel(TraceArgs args, int gro
     if (p < args.entries) {
       const std::int64_t column = args.column != nullptr ? args.column[p] : p;
       for (std::int64_t b = lane; b < batch; b += group) {
+        const Acc input = input_rows != nullptr ? widen(input_rows[args.row[p] * batch + b]) : Acc{1};
         Acc e[kRows];
         for (int a = 0; a < states; ++a) {
-          e[a] = widen(trace[(p * states + a) * batch + b]);
+          e[a] = a < first ? input : widen(trace[(p * own + a - first) * batch + b]);
         }
         if (df != nullptr) {
-          const Acc input = args.x != nullptr ? widen(static_cast<const T*>(args.x)[args.row[p] * batch + b]) : Acc{1};
+          if (first > 0) {
+            e[0] = widen(before[args.row[p] * batch + b]);
+          }
           T next[kRows];
           for (int a = 0; a < states; ++a) {
-            Acc value = input * widen(df[(column * states + a) * batch + b]);
+            if (a < first) {
+              continue;
+            }
+            const Acc direct = widen(df[(column * states + a) * batch + b]);
+            Acc value = input * direct;
             for (int c = 0; c < states; ++c) {
-              value += widen(decay[((column * states + a) * states + c) * batch + b]) * e[c];
+              Acc from = widen(decay[((column * states + a) * states + c) * batch + b]);
+              if (c < first) {
+                from -= static_cast<Acc>(args.shared_decay) * direct;  // what y does comes with u' already
+              }
+              value += from * e[c];
             }
             next[a] = narrow<T>(value);
           }
           for (int a = 0; a < states; ++a) {
-            trace[(p * states + a) * batch + b] = next[a];
-            e[a] = widen(next[a]);
+            if (a >= first) {
+              trace[(p * own + a - first) * batch + b] = next[a];
+            }
+            e[a] = a < first ? input : widen(next[a]);
           }
         }
         if (g != nullptr) {

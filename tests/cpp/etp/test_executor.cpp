@@ -92,11 +92,12 @@ TEST(Executor, SavedAndRestoredGoesOnWithTheSameBits) {
 
 TEST(Executor, AbsorbsSeveralStepsWithTheSameBits) {
   const Problem problem;
-  const auto run = [&](std::int64_t every) {
+  const auto run = [&](std::int64_t every, bool whole) {
     const Connection connection = problem.connection();
     CellOptions cell;
     cell.kind = "alif";
     cell.threshold = 0.3;
+    cell.reset_gradient = whole;
     Executor executor(make_cell(cell), connection, std::nullopt, ExecutorOptions{.absorb_every = every});
     for (std::int64_t t = 0; t < 8; ++t) {
       const at::Tensor h = executor.step(problem.x[t]);
@@ -106,11 +107,13 @@ TEST(Executor, AbsorbsSeveralStepsWithTheSameBits) {
     return connection.trainable.at("weight").grad();
   };
 
-  const at::Tensor expected = run(1);
+  for (const bool whole : {true, false}) {
+    const at::Tensor expected = run(1, whole);
 
-  EXPECT_TRUE(run(3).equal(expected));
-  EXPECT_TRUE(run(8).equal(expected));
-  EXPECT_THROW(run(9), c10::Error);
+    EXPECT_TRUE(run(3, whole).equal(expected));
+    EXPECT_TRUE(run(8, whole).equal(expected));
+    EXPECT_THROW(run(9, whole), c10::Error);
+  }
 }
 
 TEST(Learner, TakesTheStepsOfTheExecutorAndTheOptimizer) {
