@@ -359,28 +359,33 @@ class SparseTensor(Tensor):
         if dots <= 1 and len(items) <= self._inner.dim() + dots and all(is_whole(i) for i in items):
             self._inner.copy_(value) if value.dim() > 0 else self._inner.fill_(value)
             return
-        torch.ops.aten.index_put_(self._inner, self._index_tensors(items), value)
+        places, inside = self._index_tensors(items)
+        if inside:
+            found = torch.ops.aten.index(self._inner, places)
+            blocks = _own(ops.tensor_to_dense, found, None) if _is_inner(found) else found.clone()
+            blocks[(..., *inside)] = value
+            value = blocks
+        torch.ops.aten.index_put_(self._inner, places, value)
 
-    def _index_tensors(self, index: tuple[Any, ...]) -> list[Tensor | None]:
-        """One index tensor for each sparse dim; slices lie along dims of their own."""
+    def _index_tensors(self, index: tuple[Any, ...]) -> tuple[list[Tensor | None], tuple[Any, ...]]:
+        """One index tensor for each sparse dim, slices along dims of their own; and the index of the dense dims.
+
+        Without the latter the dense dims are taken whole.
+        """
         device = self._inner.device
         if any(isinstance(i, Tensor) for i in index):
             while index and isinstance(index[-1], slice) and index[-1] == slice(None):
                 index = index[:-1]
             if all(isinstance(i, Tensor) or type(i) is int or i == slice(None) for i in index):
-                return [None if isinstance(i, slice) else _inside(torch.as_tensor(i, device=device)) for i in index]
+                return [None if isinstance(i, slice) else _inside(torch.as_tensor(i, device=device)) for i in index], ()
         sparse = _own(ops.tensor_sparse_dim, self._inner) or self._inner.dim()
         dots = [k for k, i in enumerate(index) if i is Ellipsis]
         whole = (slice(None),) * (self._inner.dim() - len(index) + len(dots))
         index = index[: dots[0]] + whole + index[dots[0] + 1 :] if dots else index + whole
-        if (
-            len(dots) > 1
-            or any(type(i) is not int and not isinstance(i, slice) for i in index)
-            or any(i != slice(None) for i in index[sparse:])
-        ):
+        if len(dots) > 1 or any(type(i) is not int and not isinstance(i, slice) for i in index):
             raise NotImplementedError(
-                "[lacewing.SparseTensor] assignment takes integers and slices of the sparse dims, or an integer, an "
-                "index tensor or a mask for each of them"
+                "[lacewing.SparseTensor] assignment takes integers and slices, or an integer, an index tensor or a mask "
+                "for each sparse dim"
             )
         slices = sum(isinstance(i, slice) for i in index[:sparse])
         tensors: list[Tensor | None] = []
@@ -392,7 +397,7 @@ class SparseTensor(Tensor):
                 tensors.append(along.view(-1, *[1] * slices))
             else:
                 tensors.append(torch.tensor(i, device=device))
-        return tensors
+        return tensors, () if all(is_whole(i) for i in index[sparse:]) else index[sparse:]
 
     def _parts(self) -> tuple[Callable[..., SparseTensor], tuple[Any, ...]]:
         """What makes the tensor again: a function and its arguments."""

@@ -153,7 +153,7 @@ bool mutate(Call& call) {
   for (const std::size_t i : targets) {
     refuse_unless(!call.is_sparse_at(i) || arguments[i].is_out() || !is_view(call.tensor(i)), call,
                   " in place on a view of a sparse tensor would not reach that tensor: it is refused");
-    if (call.is_sparse_at(i) && !arguments[i].is_out()) {
+    if (call.is_sparse_at(i) && !arguments[i].is_out() && name != "aten::detach_") {
       refuse_leaf(call.tensor(i));
     }
   }
@@ -172,7 +172,8 @@ bool mutate(Call& call) {
     const at::Tensor target = call.tensor(targets[k]);
     const at::Tensor result = stack[k].toTensor();
     if (!arguments[targets[k]].is_out()) {
-      write_components(target, in_place_components(call, target, result));
+      Components made = in_place_components(call, target, result);
+      name == "aten::detach_" ? replace_components(target, std::move(made)) : write_components(target, std::move(made));
     } else if (is_sparse(target)) {
       TORCH_CHECK(is_sparse(result) && at::canCast(result.scalar_type(), target.scalar_type()),
                   "[lacewing.SparseTensor] ", name, " cannot write its result to a sparse out= of dtype ",

@@ -58,6 +58,22 @@ def test_writes_are_those_of_strided_tensors(name: str, write: Any, fill: float)
     assert torch.equal(s.to_dense(), x)
 
 
+@pytest.mark.parametrize("write", [assign, add])
+@pytest.mark.parametrize(
+    "index", [(0, 1), (0, 1, 2), (slice(None), 0, 1), (..., 1), (1, slice(0, 2), slice(1, 3)), (0, ..., -1)]
+)
+def test_blocks_are_written_in_part(index: Any, write: Any) -> None:
+    s = COO([[0, 2]], torch.arange(12.0).view(2, 2, 3), (3, 2, 3), fill_value=1.0)
+    x = s.to_dense()
+    value = torch.arange(float(x[index].numel())).view(x[index].shape)
+
+    for t in (s, x):
+        write(t, index, value)
+        write(t, index, 2.0)
+
+    assert torch.equal(s.to_dense(), x)
+
+
 @pytest.mark.parametrize("fill", [0.0, 5.0])
 def test_assignment_by_a_sparse_mask(fill: float) -> None:
     s = matrix(fill_value=fill)
@@ -165,6 +181,15 @@ def test_leaves_are_not_written_in_place() -> None:
     assert torch.equal(s.to_dense(), matrix().to_dense())
 
 
+def test_a_leaf_is_detached_in_place() -> None:
+    s = matrix(requires_grad=True)
+
+    s.detach_()
+
+    assert not s.requires_grad
+    assert s.mul_(2).to_dense().tolist() == [[0.0, 4.0], [6.0, 0.0]]
+
+
 def test_leaves_stay_the_same_tensors_without_grad_mode() -> None:
     s = matrix(requires_grad=True)
     values = s.values()
@@ -239,7 +264,11 @@ def test_default_collate_stacks(workers: int) -> None:
         (lambda: COO([[0]], [1.0], size=(2**63,)), ValueError, "int64 cannot hold"),
         (lambda: matrix().to_gcs(0), TypeError, r"\[lacewing.to_gcs\] row_dims must be a sequence of integers, not 0"),
         (lambda: lacewing.to_sparse([1.0]), TypeError, r"\[lacewing.to_sparse\] a strided tensor is needed"),
-        (lambda: lacewing.random((3,), nse=2.5), TypeError, r"\[lacewing.random\] \(nse,\) must be a sequence of integers, not \(2.5,\)"),
+        (
+            lambda: lacewing.random((3,), nse=2.5),
+            TypeError,
+            r"\[lacewing.random\] \(nse,\) must be a sequence of integers, not \(2.5,\)",
+        ),
     ],
 )
 def test_arguments_of_constructors(make: Any, error: Any, sentence: str) -> None:
