@@ -384,8 +384,8 @@ class SparseTensor(Tensor):
         index = index[: dots[0]] + whole + index[dots[0] + 1 :] if dots else index + whole
         if len(dots) > 1 or any(type(i) is not int and not isinstance(i, slice) for i in index):
             raise NotImplementedError(
-                "[lacewing.SparseTensor] assignment takes integers and slices, or an integer, an index tensor or a mask "
-                "for each sparse dim"
+                "[lacewing.SparseTensor] assignment takes integers and slices, or an integer, an index tensor or a "
+                "mask for each sparse dim"
             )
         slices = sum(isinstance(i, slice) for i in index[:sparse])
         tensors: list[Tensor | None] = []
