@@ -21,9 +21,10 @@ LACEWING_API at::Tensor read_matrix_market(const std::string& path);
 /// the shortest text that reads back as the same number.
 LACEWING_API void write_matrix_market(const at::Tensor& sparse, const std::string& path);
 
-/// The tensor of a FROSTT file: lines of 1-based indices and a value, float64, in COO with fill 0. Without `size`,
-/// sizes are the largest indices.
-LACEWING_API at::Tensor read_tns(const std::string& path, at::OptionalIntArrayRef size = {});
+/// The tensor of a FROSTT file: lines of 1-based indices and a value, float64 or `dtype`, in COO with fill 0. Values of
+/// an integer dtype are read as integers. Without `size`, sizes are the largest indices.
+LACEWING_API at::Tensor read_tns(const std::string& path, at::OptionalIntArrayRef size = {},
+                                 std::optional<at::ScalarType> dtype = {});
 
 /// Writes a tensor of real numbers with fill 0 and no dense dims.
 LACEWING_API void write_tns(const at::Tensor& sparse, const std::string& path);

@@ -2,6 +2,7 @@
 
 from . import conv, etp, product
 from ._library import ops
+from ._tensor_arguments import undefined
 from .backend import backend, cpu_isa, get_backend, set_backend
 from .densify import densify_policy, record_densified, set_densify_policy
 from .files import load_npz, read_mtx, read_tns, save_npz, write_mtx, write_tns
@@ -27,7 +28,6 @@ from .tensor import (
     sparse_coo_tensor,
     sparse_gcs_tensor,
     to_sparse,
-    undefined,
 )
 
 __version__ = "0.1.0"

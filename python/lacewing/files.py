@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from collections.abc import Sequence
 
 import torch
 
 from ._library import ops
+from ._tensor_arguments import sizes_of
 from .interop import from_scipy, to_scipy
 from .tensor import SparseTensor
 
@@ -30,8 +32,12 @@ def write_mtx(sparse: SparseTensor, path: _Path) -> None:
 
 
 def read_tns(path: _Path, size: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> SparseTensor:
-    """The tensor of a FROSTT file, float64 or ``dtype``, in COO. Without ``size``: the largest indices."""
-    return _cast(SparseTensor(ops.read_tns(os.fspath(path), size)), dtype)
+    """The tensor of a FROSTT file, float64 or ``dtype``, in COO. Without ``size``: the largest indices.
+
+    Values of an integer ``dtype`` are read as integers.
+    """
+    shape = None if size is None else sizes_of("read_tns", "size", size)
+    return SparseTensor(ops.read_tns(os.fspath(path), shape, dtype))
 
 
 def write_tns(sparse: SparseTensor, path: _Path) -> None:
@@ -45,7 +51,9 @@ def load_npz(path: _Path) -> SparseTensor:
 
     try:
         matrix = scipy.sparse.load_npz(os.fspath(path))
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except FileNotFoundError:
+        raise
+    except (ValueError, EOFError, KeyError, OSError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"[lacewing.load_npz] {path}: it is no file of a sparse matrix: {error}") from error
     return from_scipy(matrix)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ._library import ops
+from ._tensor_arguments import sizes_of
 from .tensor import SparseTensor, sparse_coo_tensor
 
 
@@ -29,6 +30,9 @@ def random(
     The leading ``sparse_dims`` dims are sparse, all by default. ``sampler(shape, dtype=, device=, generator=)`` draws
     the values, uniform in [0, 1) by default. The places take memory in proportion to the entries, not to the size.
     """
+    size = sizes_of("random", "size", size)
+    if nse is not None:
+        (nse,) = sizes_of("random", "(nse,)", (nse,))
     count = len(size) if sparse_dims is None else sparse_dims
     if not 0 <= count <= len(size):
         raise ValueError(f"[lacewing.random] sparse_dims must lie between 0 and {len(size)}, not {count}")

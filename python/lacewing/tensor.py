@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
@@ -9,8 +10,21 @@ from typing import Any, Final, TypeVar
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ._library import ops
+from ._tensor_arguments import (
+    Undefined,
+    as_tensor,
+    fill_arguments,
+    index_array,
+    index_item,
+    is_by_column,
+    is_whole,
+    sizes_of,
+    slices_of,
+    undefined,
+)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _KEY: Final = "DeferredInit"
@@ -39,16 +53,6 @@ def _own(op: Callable[..., Any], *args: Any) -> Any:
         return op(*args)
 
 
-class Undefined:
-    """The fill of tensors whose elements without an entry are nothing, such as missing edges of a graph."""
-
-    def __repr__(self) -> str:
-        return "lacewing.undefined"
-
-
-undefined: Final = Undefined()
-
-
 class SparseTensor(Tensor):
     """A sparse tensor. Made by ``sparse_coo_tensor`` and ``to_sparse``; every torch function takes it.
 
@@ -57,6 +61,7 @@ class SparseTensor(Tensor):
 
     _inner: Tensor
     _read: tuple[Any, weakref.ref[Tensor]] | None  # the last element read, for s[i] += x
+    _index: Any  # where a view was read from its tensor, for s[i] += x too
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> SparseTensor:
@@ -66,6 +71,7 @@ class SparseTensor(Tensor):
         )
         shell._inner = inner
         shell._read = None
+        shell._index = None
         return shell
 
     @classmethod
@@ -74,19 +80,37 @@ class SparseTensor(Tensor):
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Runs a torch function on the tensors inside."""
-        args, kwargs = tree_map_only(SparseTensor, lambda s: s._inner, (args, kwargs or {}))
+        if func is torch.autograd.grad:
+            return _grad(*args, **(kwargs or {}))
+        if func is torch.autograd.backward:
+            return _backward(*args, **(kwargs or {}))
+        shells: dict[int, SparseTensor] = {}
+
+        def inside(shell: SparseTensor) -> Tensor:
+            shells[id(shell._inner)] = shell
+            return shell._inner
+
+        args, kwargs = tree_map_only(SparseTensor, inside, (args, kwargs or {}))
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **kwargs)
-        return tree_map_only(Tensor, _wrapped, result)
+        # An op in place gives the tensor that it was called on.
+        return tree_map_only(Tensor, lambda t: shells[id(t)] if id(t) in shells else _wrapped(t), result)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Reached where torch.func takes a sparse tensor as its input, and never by way of torch's functions."""
+        """Reached where torch wants a number, or torch.func takes a sparse tensor, and never by torch's functions."""
+        if func is torch.ops.aten._local_scalar_dense.default:
+            # torch has left the dispatch key of the tensor inside behind it.
+            inner = args[0]._inner
+            excluded = torch._C._dispatch_tls_local_exclude_set() - torch._C._dispatch_keys(inner)
+            with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
+                return inner.item()
         raise RuntimeError(
-            f"[lacewing.SparseTensor] {func} was called on a sparse tensor that is the input of a torch.func "
-            "transform: capture the tensor and transform a function of strided ones, or use torch.autograd"
+            f"[lacewing.SparseTensor] {func} was called past torch's functions on a sparse tensor: as the input of a "
+            "torch.func transform (capture the tensor and transform a function of strided ones, or use "
+            "torch.autograd), or where torch wants elements in memory (use to_dense())"
         )
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
@@ -96,6 +120,9 @@ class SparseTensor(Tensor):
             f"<SparseTensor {self.format}: shape={shape},{split} nse={self.nse}, dtype={self._inner.dtype}, "
             f"device={self._inner.device}, fill={self._fill_text()}>"
         )
+
+    def __format__(self, format_spec: str) -> str:
+        return self.item().__format__(format_spec) if self._inner.dim() == 0 else object.__format__(self, format_spec)
 
     def _fill_text(self) -> str:
         kind = self.fill_kind
@@ -189,7 +216,7 @@ class SparseTensor(Tensor):
     @_not_compiled
     def to_dense(self, fill: object = None, **_: object) -> Tensor:  # type: ignore[override]
         """The strided tensor; ``fill`` stands for an undefined fill."""
-        given = None if fill is None else _fill_arguments("to_dense", fill, self.values())[1]
+        given = None if fill is None else fill_arguments("to_dense", fill, self.values())[1]
         result: Tensor = _own(ops.tensor_to_dense, self._inner, given)
         return result
 
@@ -215,8 +242,12 @@ class SparseTensor(Tensor):
         first dim by default, ``col_dims`` the other ones in ascending order. Linear time; differentiable. Fewer than
         two sparse dims stay COO.
         """
-        by_column = _by_column("to_gcs", compressed)
-        return SparseTensor(_own(ops.tensor_to_gcs, self._inner, row_dims, col_dims, by_column))
+        in_columns = is_by_column("to_gcs", compressed)
+        rows, columns = (
+            None if dims is None else sizes_of("to_gcs", name, dims)
+            for name, dims in (("row_dims", row_dims), ("col_dims", col_dims))
+        )
+        return SparseTensor(_own(ops.tensor_to_gcs, self._inner, rows, columns, in_columns))
 
     @_not_compiled
     def to_coo(self) -> SparseTensor:
@@ -261,7 +292,7 @@ class SparseTensor(Tensor):
     def with_fill(self, fill_value: object) -> SparseTensor:
         """The same entries with another fill."""
         return SparseTensor(
-            _own(ops.tensor_with_fill, self._inner, *_fill_arguments("with_fill", fill_value, self.values()))
+            _own(ops.tensor_with_fill, self._inner, *fill_arguments("with_fill", fill_value, self.values()))
         )
 
     @_not_compiled
@@ -277,47 +308,84 @@ class SparseTensor(Tensor):
             "backward() on its values()"
         )
 
+    def new_tensor(self, data: Any, **options: Any) -> Tensor:  # type: ignore[override]
+        """A strided tensor of the numbers in ``data``, of this tensor's dtype and device by default."""
+        return self.values().new_tensor(data, **options)
+
+    def register_hook(self, hook: Any) -> Any:
+        """Refused: gradients live on the components."""
+        raise RuntimeError(_NO_HOOKS.format("register_hook"))
+
+    def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
+        """Refused: gradients live on the components."""
+        raise RuntimeError(_NO_HOOKS.format("register_post_accumulate_grad_hook"))
+
+    def retain_grad(self) -> None:
+        """Refused: gradients live on the components."""
+        raise RuntimeError(_NO_HOOKS.format("retain_grad"))
+
     @_not_compiled
     def __getitem__(self, index: Any) -> Tensor:
         """A copy: only ``s[i, j] += x`` and assignment write to the tensor."""
-        slices = _slices(index, tuple(self._inner.shape))
+        slices = slices_of(index, tuple(self._inner.shape))
         if slices is not None:
-            return SparseTensor(_own(ops.tensor_slice, self._inner, *slices))
-        result: Tensor = super().__getitem__(index)
-        self._read = index, weakref.ref(result)
+            result: Tensor = SparseTensor(_own(ops.tensor_slice, self._inner, *slices))
+        else:
+            result = super().__getitem__(index)
+        if isinstance(result, SparseTensor):
+            result._index = index
+        else:
+            self._read = index, weakref.ref(result)
         return result
 
     @_not_compiled
     def __setitem__(self, index: Any, value: Any) -> None:
         """Writes the elements of integers and slices, or of an index tensor or mask for each sparse dim.
 
-        Every element that is written becomes an entry.
+        Every element that is written becomes an entry, but where the whole tensor is written, or where a mask of its
+        shape is.
         """
         if self._read is not None and self._read[1]() is value and self._read[0] is index:
             _own(ops.tensor_forget_copy, self._inner, value)
+        written = getattr(value, "_written", None)
+        if written is not None and written[0] is index:
+            _own(ops.tensor_forget_copy, self._inner, written[1])
+        items = tuple(index_item(i) for i in (index if isinstance(index, tuple) else (index,)))
         if isinstance(value, SparseTensor):
-            value = value.to_dense()  # every element of it is written
-        index = self._index_tensors(index if isinstance(index, tuple) else (index,))
-        value = torch.as_tensor(value, dtype=self._inner.dtype, device=self._inner.device)
-        self._inner.index_put_(index, value)
+            value = value._inner.to(self._inner.dtype)
+        else:
+            value = torch.as_tensor(value, dtype=self._inner.dtype, device=self._inner.device)
+        dots = sum(i is Ellipsis for i in items)
+        if dots <= 1 and len(items) <= self._inner.dim() + dots and all(is_whole(i) for i in items):
+            self._inner.copy_(value) if value.dim() > 0 else self._inner.fill_(value)
+            return
+        places, inside = self._index_tensors(items)
+        if inside:
+            found = torch.ops.aten.index(self._inner, places)
+            blocks = _own(ops.tensor_to_dense, found, None) if _is_inner(found) else found.clone()
+            blocks[(..., *inside)] = value
+            value = blocks
+        torch.ops.aten.index_put_(self._inner, places, value)
 
-    def _index_tensors(self, index: tuple[Any, ...]) -> list[Tensor | None]:
-        """One index tensor for each sparse dim; slices lie along dims of their own."""
+    def _index_tensors(self, index: tuple[Any, ...]) -> tuple[list[Tensor | None], tuple[Any, ...]]:
+        """One index tensor for each sparse dim, slices along dims of their own; and the index of the dense dims.
+
+        Without the latter the dense dims are taken whole.
+        """
         device = self._inner.device
-        if all(isinstance(i, Tensor) or type(i) is int for i in index) and any(isinstance(i, Tensor) for i in index):
-            return [torch.as_tensor(i, device=device) for i in index]
-        sparse = _own(ops.tensor_sparse_dim, self._inner)
+        if any(isinstance(i, Tensor) for i in index):
+            while index and isinstance(index[-1], slice) and index[-1] == slice(None):
+                index = index[:-1]
+            if all(isinstance(i, Tensor) or type(i) is int or i == slice(None) for i in index):
+                return [None if isinstance(i, slice) else _inside(torch.as_tensor(i, device=device)) for i in index], ()
+        sparse = _own(ops.tensor_sparse_dim, self._inner) or self._inner.dim()
         dots = [k for k, i in enumerate(index) if i is Ellipsis]
         whole = (slice(None),) * (self._inner.dim() - len(index) + len(dots))
         index = index[: dots[0]] + whole + index[dots[0] + 1 :] if dots else index + whole
-        if (
-            len(dots) > 1
-            or any(type(i) is not int and not isinstance(i, slice) for i in index)
-            or any(i != slice(None) for i in index[sparse:])
-        ):
+        if len(dots) > 1 or any(type(i) is not int and not isinstance(i, slice) for i in index):
             raise NotImplementedError(
-                "[lacewing.SparseTensor] assignment takes integers and slices of the sparse dims, or an integer, an "
-                "index tensor or a mask for each of them"
+                "[lacewing.SparseTensor] assignment takes integers and slices, or an integer, an index tensor or a "
+                "mask for each sparse dim"
             )
         slices = sum(isinstance(i, slice) for i in index[:sparse])
         tensors: list[Tensor | None] = []
@@ -329,7 +397,7 @@ class SparseTensor(Tensor):
                 tensors.append(along.view(-1, *[1] * slices))
             else:
                 tensors.append(torch.tensor(i, device=device))
-        return tensors
+        return tensors, () if all(is_whole(i) for i in index[sparse:]) else index[sparse:]
 
     def _parts(self) -> tuple[Callable[..., SparseTensor], tuple[Any, ...]]:
         """What makes the tensor again: a function and its arguments."""
@@ -339,6 +407,12 @@ class SparseTensor(Tensor):
             return _rebuild, (self.indices(), self.values(), shape, *fill)
         arrays = self.compressed_indices(), self.plain_indices(), self.values(), shape
         return _rebuild_gcs, (*arrays, self.row_dims, self.col_dims, self.format == "gccs", *fill)
+
+    def _with_values(self, values: Tensor) -> SparseTensor:
+        """The same entries with other values and the fill 0."""
+        make, parts = self._parts()
+        place = 1 if make is _rebuild else 2
+        return make(*parts[:place], values, *parts[place + 1 : -2], 0, None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
         make, parts = self._parts()
@@ -350,25 +424,63 @@ class SparseTensor(Tensor):
         return self._parts()
 
 
-def _by_column(op: str, compressed: str) -> bool:
-    if compressed not in ("rows", "columns"):
-        raise ValueError(f'[lacewing.{op}] compressed must be "rows" or "columns", not "{compressed}"')
-    return compressed == "columns"
+_NO_HOOKS: Final = (
+    "[lacewing.SparseTensor] {}() needs a tensor that gradients reach: those of a sparse tensor reach its values() and "
+    "its fill"
+)
 
 
-def _slices(index: Any, shape: tuple[int, ...]) -> tuple[list[int], ...] | None:
-    """Starts, ends and steps where several leading dims are sliced: they are cut in one pass."""
-    if not isinstance(index, tuple) or len(index) < 2 or len(index) > len(shape):
-        return None
-    if any(
-        type(s) is not slice or any(type(n) not in (int, type(None)) for n in (s.start, s.stop, s.step)) for s in index
-    ):
-        return None
-    if any(s.step is not None and s.step <= 0 for s in index):
-        return None
-    bounds = [s.indices(size) for s, size in zip(index, shape, strict=False)]
-    starts, ends, steps = (list(numbers) for numbers in zip(*bounds, strict=True))
-    return starts, ends, steps
+_STRIDED_OUTPUTS: Final = (
+    "[lacewing.SparseTensor] {}() needs strided outputs: reduce the sparse tensor first, or take its values()"
+)
+
+
+def _in_place(name: str, op: Callable[[Any, Any], Any]) -> Callable[[SparseTensor, Any], Any]:
+    """``s[i] += x`` reads a view, changes it, and assigns it; a view that is changed and not assigned is refused."""
+
+    @_not_compiled
+    def method(self: SparseTensor, other: Any) -> Any:
+        if not _own(ops.tensor_is_view, self._inner):
+            return getattr(Tensor, name)(self, other)
+        result = op(self, other)
+        written = torch.zeros(())
+        _own(ops.tensor_watch_copy, self._inner, written)
+        written.add_(1)
+        result._written = self._index, written
+        return result
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift"):
+    setattr(SparseTensor, f"__i{_name}__", _in_place(f"__i{_name}__", getattr(operator, f"__{_name}__")))
+
+
+def _inside(tensor: Tensor) -> Tensor:
+    return tensor._inner if isinstance(tensor, SparseTensor) else tensor
+
+
+def _backward(tensors: Any, *, inputs: Any = None, **kwargs: Any) -> None:
+    """torch.autograd.backward: the gradients of a sparse tensor among the inputs are accumulated in its values."""
+    if any(isinstance(t, SparseTensor) for t in ((tensors,) if isinstance(tensors, Tensor) else tuple(tensors))):
+        raise RuntimeError(_STRIDED_OUTPUTS.format("autograd.backward"))
+    wanted = None if inputs is None else (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    leaves = wanted and [t.values() if isinstance(t, SparseTensor) else t for t in wanted]
+    torch.autograd.backward(tensors, inputs=leaves, **kwargs)
+
+
+def _grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Tensor | None, ...]:
+    """torch.autograd.grad: the gradient of a sparse tensor is one of its entries, with the fill 0."""
+    if any(isinstance(t, SparseTensor) for t in ((outputs,) if isinstance(outputs, Tensor) else tuple(outputs))):
+        raise RuntimeError(_STRIDED_OUTPUTS.format("autograd.grad"))
+    wanted = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    found = torch.autograd.grad(
+        outputs, [t.values() if isinstance(t, SparseTensor) else t for t in wanted], *args, **kwargs
+    )
+    return tuple(
+        t._with_values(g) if isinstance(t, SparseTensor) and g is not None else g
+        for t, g in zip(wanted, found, strict=True)
+    )
 
 
 def _wrapped(tensor: Tensor) -> Tensor:
@@ -397,49 +509,12 @@ def _rebuild_gcs(
 torch.serialization.add_safe_globals([_rebuild, _rebuild_gcs])
 
 
-def _fill_arguments(op: str, fill_value: object, values: Tensor) -> tuple[int, Tensor | None]:
-    """The kind of a fill (3: a number) and its tensor, for values of such dtype, device and dense shape."""
-    if fill_value is None:
-        return 0, None
-    if isinstance(fill_value, Undefined) or (isinstance(fill_value, (list, tuple)) and len(fill_value) == 0):
-        return 1, None
-    if isinstance(fill_value, Tensor):
-        return (0 if fill_value.dim() == 0 else 2), fill_value
-    with torch._C._DisableFuncTorch():  # a number is no part of a transform
-        return _number_arguments(op, fill_value, values)
+def _collate(batch: list[Tensor], *, collate_fn_map: object = None) -> Tensor:
+    return torch.stack(batch)
 
 
-def _number_arguments(op: str, fill_value: object, values: Tensor) -> tuple[int, Tensor]:
-    if isinstance(fill_value, (bool, int, float, complex)):
-        number = torch.tensor(fill_value)
-        if not torch.can_cast(number.dtype, values.dtype):
-            raise TypeError(
-                f"[lacewing.{op}] a {type(fill_value).__name__} as fill cannot be cast to the values' {values.dtype}"
-            )
-        return 3, torch.tensor(fill_value, dtype=values.dtype)  # on the host, whatever the device
-    return 2, torch.as_tensor(fill_value, dtype=values.dtype, device=values.device)
-
-
-def _as_tensor(
-    op: str,
-    name: str,
-    data: object,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-) -> Tensor:
-    """A tensor of numbers in lists; ragged lists and other things get a sentence."""
-    try:
-        return torch.as_tensor(data, dtype=dtype, device=device)
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"[lacewing.{op}] {name} are no array of numbers: {error}") from error
-
-
-def _index_array(op: str, name: str, data: object, values: Tensor) -> Tensor:
-    """Indices from lists, beside the values; those of a tensor stay where they are."""
-    if isinstance(data, Tensor):
-        return data
-    array = _as_tensor(op, name, data, device=values.device)
-    return array.to(torch.int64) if array.numel() == 0 else array
+# Workers of a DataLoader would write the batch into shared memory of its strided shape.
+default_collate_fn_map[SparseTensor] = _collate
 
 
 def is_sparse_tensor(tensor: object) -> bool:
@@ -467,12 +542,13 @@ def sparse_coo_tensor(
     if empty and isinstance(fill_value, Tensor):
         dtype = fill_value.dtype if dtype is None else dtype
         device = fill_value.device if device is None else device
-    entries = _as_tensor("sparse_coo_tensor", "values", values, dtype, device)
-    places = _index_array("sparse_coo_tensor", "indices", indices, entries)
+    entries = as_tensor("sparse_coo_tensor", "values", values, dtype, device)
+    places = index_array("sparse_coo_tensor", "indices", indices, entries)
     if requires_grad:
         entries = entries.detach().requires_grad_()
-    kind, fill = _fill_arguments("sparse_coo_tensor", fill_value, entries)
-    return SparseTensor(ops.make_sparse_tensor(places, entries, None if size is None else list(size), kind, fill))
+    kind, fill = fill_arguments("sparse_coo_tensor", fill_value, entries)
+    shape = None if size is None else sizes_of("sparse_coo_tensor", "size", size)
+    return SparseTensor(ops.make_sparse_tensor(places, entries, shape, kind, fill))
 
 
 @_not_compiled
@@ -493,16 +569,19 @@ def sparse_gcs_tensor(
     ``plain_indices`` are their columns; int32 or int64, kept as they are. ``row_dims`` and ``col_dims`` as in
     ``to_gcs``, ``fill_value`` as in ``sparse_coo_tensor``. Differentiable in values and fill.
     """
-    entries = _as_tensor("sparse_gcs_tensor", "values", values)
-    starts = _index_array("sparse_gcs_tensor", "compressed_indices", compressed_indices, entries)
-    plain = _index_array("sparse_gcs_tensor", "plain_indices", plain_indices, entries)
+    entries = as_tensor("sparse_gcs_tensor", "values", values)
+    starts = index_array("sparse_gcs_tensor", "compressed_indices", compressed_indices, entries)
+    plain = index_array("sparse_gcs_tensor", "plain_indices", plain_indices, entries)
     if requires_grad:
         entries = entries.detach().requires_grad_()
-    kind, fill = _fill_arguments("sparse_gcs_tensor", fill_value, entries)
-    by_column = _by_column("sparse_gcs_tensor", compressed)
-    return SparseTensor(
-        ops.make_gcs_tensor(starts, plain, entries, list(size), row_dims, col_dims, by_column, kind, fill)
+    kind, fill = fill_arguments("sparse_gcs_tensor", fill_value, entries)
+    in_columns = is_by_column("sparse_gcs_tensor", compressed)
+    shape = sizes_of("sparse_gcs_tensor", "size", size)
+    rows, columns = (
+        None if dims is None else sizes_of("sparse_gcs_tensor", name, dims)
+        for name, dims in (("row_dims", row_dims), ("col_dims", col_dims))
     )
+    return SparseTensor(ops.make_gcs_tensor(starts, plain, entries, shape, rows, columns, in_columns, kind, fill))
 
 
 @_not_compiled
@@ -511,7 +590,9 @@ def to_sparse(dense: Tensor, sparse_dims: int | None = None, fill_value: object 
 
     The leading ``sparse_dims`` dims are sparse, all by default. Differentiable for the elements that become entries.
     """
-    kind, fill = _fill_arguments("to_sparse", fill_value, dense)
+    if not isinstance(dense, Tensor):
+        raise TypeError(f"[lacewing.to_sparse] a strided tensor is needed, not a {type(dense).__name__}")
+    kind, fill = fill_arguments("to_sparse", fill_value, dense)
     return SparseTensor(ops.tensor_from_dense(dense, sparse_dims, kind, fill))
 
 

@@ -99,8 +99,8 @@ void Reader::read_coordinate_sizes(LineReader& line) {
   if (header_.symmetry != Symmetry::general && rows_ != columns_) {
     line.fail("a symmetric matrix must be square");
   }
-  const std::int64_t bytes_of_one = header_.field == Field::pattern ? 4 : header_.field == Field::complex ? 8 : 6;
-  text::check_announced(count_, bytes_of_one, line, lines_);
+  // An entry's two indices: one that lacks its value has an error of its own, with its line.
+  text::check_announced(count_, /*bytes_of_one=*/4, line, lines_);
 }
 
 void Reader::read_array_sizes(LineReader& line) {
@@ -120,7 +120,11 @@ void Reader::read_array_sizes(LineReader& line) {
 void Reader::read(std::int64_t* row, std::int64_t* column, void* values, bool finite,
                   const CpuExecutor& executor) const {
   const text::Entries entries(lines_, '%', executor);
-  if (entries.count() != count_) {
+  if (entries.count() > count_) {
+    throw text::FileError(entries.lines(), "the file holds " + std::to_string(entries.count()) +
+                                               " entries, but it announces " + std::to_string(count_));
+  }
+  if (entries.count() < count_) {
     throw text::FileError(entries.lines(), "the file ends with " + std::to_string(entries.count()) + " of the " +
                                                std::to_string(count_) + " entries that it announces");
   }

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <system_error>
 
@@ -61,6 +63,10 @@ File opened(const std::string& path, const char* mode) {
 }  // namespace
 
 std::string read_file(const std::string& path) {
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) {
+    throw FileError("it is a directory");
+  }
   const File file = opened(path, "rb");
   std::string bytes;
   if (std::fseek(file.get(), 0, SEEK_END) == 0) {
@@ -116,6 +122,20 @@ double LineReader::real(const char* what) {
     fail(std::string(what) + " is \"" + std::string(found.substr(0, 40)) + "\", which is no number");
   }
   return value;
+}
+
+std::int64_t LineReader::whole(const char* what) {
+  const std::string_view found = token(what);
+  std::int64_t value = 0;
+  double number = 0;
+  if (parse(found, value)) {
+    return value;
+  }
+  constexpr double limit = 9223372036854775808.0;
+  if (!parse(found, number) || number != std::floor(number) || number < -limit || number >= limit) {
+    fail(std::string(what) + " is \"" + std::string(found.substr(0, 40)) + "\", which is no integer");
+  }
+  return static_cast<std::int64_t>(number);
 }
 
 bool LineReader::at_end() { return without_blanks(rest_).empty(); }

@@ -33,6 +33,8 @@ class LineReader {
 
   std::int64_t integer(const char* what);
   double real(const char* what);
+  /// An integer, also one that is written as a real number, such as 3.0.
+  std::int64_t whole(const char* what);
   bool at_end();
   /// Throws unless the line has been read to its end.
   void finish();

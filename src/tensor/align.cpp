@@ -12,6 +12,7 @@
 #include <lacewing/dispatch/torch.h>
 
 #include "common/results.h"
+#include "tensor/densify.h"
 
 namespace lacewing::tensor {
 namespace {
@@ -60,6 +61,7 @@ Components expand_sparse(const Components& c, at::IntArrayRef sparse_sizes) {
   }
   const std::int64_t copies = product_of(repeated_sizes);
   const std::int64_t nse = c.pattern->nse();
+  check_dense_result("repeating entries along a dim", {copies, nse, c.sparse_dim() + 1}, at::kLong);
   const auto copy = unravel_keys(at::arange(copies, c.pattern->indices().options()), repeated_sizes);
   // Copies outermost: where only leading dims repeat, the entries stay sorted.
   std::vector<at::Tensor> rows;

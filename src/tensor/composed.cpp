@@ -46,11 +46,12 @@ bool smooth_loss(Call& call) {
   }
   const bool huber = call.has("delta");
   const double edge = call.arg(huber ? "delta" : "beta").toDouble();
-  const at::Tensor size = (call.tensor(0) - call.tensor(1)).abs();
+  const at::Tensor difference = call.tensor(0) - call.tensor(1);
+  const at::Tensor size = difference.abs();
   if (edge == 0) {
     return huber ? Call::decline() : call.give(reduced_loss(call, size));
   }
-  const at::Tensor near = size * size * (huber ? 0.5 : 0.5 / edge);
+  const at::Tensor near = difference * difference * (huber ? 0.5 : 0.5 / edge);
   const at::Tensor far = (size - 0.5 * edge) * (huber ? edge : 1.0);
   return call.give(reduced_loss(call, at::where(size < edge, near, far)));
 }

@@ -73,7 +73,8 @@ Fill checked_fill(const char* op, const Fill& fill, const at::Tensor& values) {
   if (!fill.value.defined()) {
     return {FillKind::scalar, at::zeros({}, values.options().requires_grad(false)), at::Scalar(0)};
   }
-  TORCH_CHECK(!tensor::is_sparse(fill.value), "[lacewing.", op, "] the fill must be a strided tensor");
+  TORCH_CHECK(!tensor::is_sparse(fill.value) && fill.value.layout() == at::kStrided, "[lacewing.", op,
+              "] the fill must be a strided tensor");
   if (fill.value.unsafeGetTensorImpl()->is_wrapped_number()) {
     TORCH_CHECK_TYPE(at::canCast(fill.value.scalar_type(), values.scalar_type()), "[lacewing.", op, "] a fill of type ",
                      fill.value.scalar_type(), " cannot be cast to the values' ", values.scalar_type());
@@ -170,8 +171,9 @@ Fill Fill::of(const at::Scalar& value) {
 at::Tensor sparse_coo_tensor(const at::Tensor& indices, const at::Tensor& values, at::OptionalIntArrayRef size,
                              const Fill& fill) {
   const char* const op = "sparse_coo_tensor";
-  TORCH_CHECK(!tensor::is_sparse(indices) && !tensor::is_sparse(values), "[lacewing.", op,
-              "] indices and values must be strided tensors");
+  TORCH_CHECK(!tensor::is_sparse(indices) && !tensor::is_sparse(values) && indices.layout() == at::kStrided &&
+                  values.layout() == at::kStrided,
+              "[lacewing.", op, "] indices and values must be strided tensors");
   tensor::refuse_functorch("indices", indices);
   tensor::refuse_functorch("values", values);
   const at::Tensor index = checked_indices(op, indices, values);
@@ -225,6 +227,8 @@ at::Tensor to_dense(const at::Tensor& sparse, const std::optional<at::Tensor>& f
   if (fill) {
     TORCH_CHECK(!c.has_fill(), "[lacewing.to_dense] fill= stands for an undefined fill, but this tensor has one");
     tensor::refuse_functorch("fill", *fill);
+    TORCH_CHECK_TYPE(at::canCast(fill->scalar_type(), c.values.scalar_type()), "[lacewing.to_dense] a fill of type ",
+                     fill->scalar_type(), " cannot be cast to the values' ", c.values.scalar_type());
     c.fill = checked_fill("to_dense", Fill::of(fill->to(c.values.options().requires_grad(false))), c.values);
   }
   const at::Tensor dense = tensor::densified(c);
@@ -316,6 +320,9 @@ std::tuple<at::Tensor, at::Tensor> to_additive_op(const at::Tensor& t) {
   return {additive, sparse};
 }
 
+/// Whether .data = other is possible; torch refuses it otherwise.
+bool same_kind(Call& call) { return call.give({c10::IValue(call.is_sparse_at(0) == call.is_sparse_at(1))}); }
+
 bool give_values(Call& call) { return call.give(call.sparse().values); }
 bool give_indices(Call& call) { return call.give(call.sparse().pattern->indices()); }
 bool give_coalesced(Call& call) { return call.give(coalesce(call.tensor(0))); }
@@ -330,6 +337,7 @@ bool give_dense(Call& call) {
 }
 
 constexpr RuleEntry kRules[] = {
+    {"aten::_has_compatible_shallow_copy_type", same_kind},
     {"aten::values", give_values},
     {"aten::_values", give_values},
     {"aten::indices", give_indices},
@@ -363,6 +371,9 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def("tensor_coalesce(Tensor sparse) -> Tensor", coalesce);
   m.def("tensor_is_coalesced(Tensor sparse) -> bool", is_coalesced);
   m.def("tensor_forget_copy(Tensor sparse, Tensor copy) -> ()");
+  m.def("tensor_watch_copy(Tensor sparse, Tensor copy) -> ()",
+        [](const at::Tensor& sparse, const at::Tensor& copy) { mark_view("indexing", copy, sparse); });
+  m.def("tensor_is_view(Tensor sparse) -> bool", is_view);
   m.def("tensor_slice(Tensor(a) sparse, int[] starts, int[] ends, int[] steps) -> Tensor(a)");
   m.def("tensor_prune(Tensor sparse) -> Tensor", prune);
   m.def("tensor_to_additive(Tensor sparse) -> (Tensor, Tensor)", to_additive_op);

@@ -92,23 +92,23 @@ bool decompose(Call& call) {
   return call.give(std::vector<c10::IValue>(stack.begin(), stack.end()));
 }
 
+/// A value with every tensor in it replaced.
 template <typename F>
 c10::IValue mapped(const c10::IValue& value, const F& f) {
-  const auto replace = [&](const at::Tensor& t) { return is_sparse(t) ? f(t) : t; };
   if (value.isTensor()) {
-    return replace(value.toTensor());
+    return f(value.toTensor());
   }
   if (value.isTensorList()) {
     c10::List<at::Tensor> list;
     for (const at::Tensor& t : value.toTensorVector()) {
-      list.push_back(replace(t));
+      list.push_back(f(t));
     }
     return list;
   }
   if (value.isOptionalTensorList()) {
     c10::List<std::optional<at::Tensor>> list;
     for (const std::optional<at::Tensor> t : value.toOptionalTensorList()) {
-      list.push_back(t ? std::optional<at::Tensor>(replace(*t)) : t);
+      list.push_back(t ? std::optional<at::Tensor>(f(*t)) : t);
     }
     return list;
   }
@@ -171,14 +171,14 @@ std::vector<c10::IValue> Call::call(std::vector<c10::IValue> with) const {
 std::vector<c10::IValue> Call::call_with(const std::function<at::Tensor(const at::Tensor&)>& replace) const {
   std::vector<c10::IValue> with;
   for (const c10::IValue& value : args) {
-    with.push_back(mapped(value, replace));
+    with.push_back(mapped(value, [&](const at::Tensor& t) { return is_sparse(t) ? replace(t) : t; }));
   }
   return call(std::move(with));
 }
 
 void Call::map_results(const std::function<at::Tensor(const at::Tensor&)>& replace) {
   for (c10::IValue& result : results_) {
-    result = mapped(result, replace);
+    result = mapped(result, [&](const at::Tensor& t) { return is_sparse(t) ? replace(t) : t; });
   }
 }
 
@@ -258,9 +258,27 @@ void mark_views(const Call& call) {
   }
 }
 
+/// Torch's own sparse tensors beside ours, as ours; but for those that are written to.
+void take_in(Call& call) {
+  const auto& arguments = call.schema().arguments();
+  for (std::size_t i = 0; i < call.args.size(); ++i) {
+    const bool written = arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite();
+    if (!written) {
+      call.args[i] = mapped(call.args[i], [](const at::Tensor& t) {
+        return t.defined() && t.layout() != at::kStrided && !is_sparse(t) ? from_torch(t) : t;
+      });
+    }
+  }
+}
+
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Call call(op, keys, stack);
   look_at_all(call);
+  bool foreign = false;
+  call.each_tensor([&](const at::Tensor& t) { foreign = foreign || (t.defined() && t.layout() != at::kStrided); });
+  if (foreign) {
+    take_in(call);
+  }
   answer(call);
   keep_format(call);
   mark_views(call);

@@ -41,7 +41,26 @@ PatternPtr without_dim(const Pattern& pattern, std::int64_t d, const at::Tensor&
 
 /// A tensor of no sparse dims is one block: strided.
 at::Tensor settled(Components c) {
-  return c.sparse_dim() == 0 && c.has_fill() ? densified(c) : make_tensor(std::move(c));
+  if (c.sparse_dim() > 0 || !c.has_fill()) {
+    return make_tensor(std::move(c));
+  }
+  const at::Tensor block = densified(c);
+  return block.is_alias_of(c.values) ? block.clone() : block;  // views are copies
+}
+
+/// Guards a strided result at places that broadcast beyond the index tensors that are in memory.
+void check_places(const Call& call, const std::vector<at::Tensor>& places) {
+  Dims shape = places.front().sizes().vec();
+  std::int64_t held = 0;
+  for (const at::Tensor& place : places) {
+    shape = at::infer_size(shape, place.sizes());
+    held = std::max(held, static_cast<std::int64_t>(place.storage().nbytes() / place.element_size()));
+  }
+  if (product_of(shape) > held) {
+    const auto block = call.sparse().dense_shape();
+    shape.insert(shape.end(), block.begin(), block.end());
+    check_dense_result(call.schema().name(), shape, call.sparse().values.scalar_type());
+  }
 }
 
 Components selected(const Components& c, std::int64_t dim, std::int64_t index) {
@@ -124,6 +143,7 @@ structure::Slice slice_of(std::int64_t dim, std::int64_t size, std::int64_t star
 
 bool slice(Call& call) {
   const Components& c = call.sparse();
+  TORCH_CHECK_INDEX(c.dim() > 0, "slice() cannot be applied to a 0-dim tensor.");
   const std::int64_t dim = wrap_dim(call.integer("dim"), c.dim());
   const std::int64_t size = c.shape()[at(dim)];
   const auto bound = [&](const char* name, std::int64_t otherwise) {
@@ -188,6 +208,7 @@ bool split(Call& call) {
 
 bool unbind(Call& call) {
   const Components& c = call.sparse();
+  TORCH_CHECK_INDEX(c.dim() > 0, "Dimension specified as ", call.integer("dim"), " but tensor has no dimensions");
   const std::int64_t dim = wrap_dim(call.integer("dim"), c.dim());
   c10::List<at::Tensor> pieces;
   for (std::int64_t index = 0; index < c.shape()[at(dim)]; ++index) {
@@ -263,16 +284,18 @@ bool index(Call& call) {
   std::int64_t dim = 0;
   for (const std::optional<at::Tensor> item : call.args[1].toOptionalTensorList()) {
     if (item && item->defined()) {
-      if (is_sparse(*item)) {
+      const bool mask = item->scalar_type() == at::kBool || item->scalar_type() == at::kByte;
+      if (is_sparse(*item) && !mask) {
         return Call::decline();
       }
-      const at::Tensor t = beside(c, *item);
-      if (t.scalar_type() == at::kBool || t.scalar_type() == at::kByte) {
+      const at::Tensor t = is_sparse(*item) ? *item : beside(c, *item);
+      if (mask) {
+        if (t.dim() == 0 || dim + t.dim() > c.dim() ||
+            t.sizes() != call.tensor(0).sizes().slice(at(dim), at(t.dim()))) {
+          return Call::decline();  // torch has the sentence
+        }
         for (const at::Tensor& part : t.nonzero().unbind(1)) {
           given.emplace_back(dim++, part);
-        }
-        if (t.dim() == 0) {
-          return Call::decline();
         }
         continue;
       }
@@ -298,6 +321,7 @@ bool index(Call& call) {
       }
       parts.push_back(given[at(d)].second);
     }
+    check_places(call, parts);
     return call.give(elements_at(c, parts));
   }
   return Call::decline();
@@ -320,8 +344,26 @@ bool gather(Call& call) {
     }
   }
   std::vector<at::Tensor> places = box_places(index.sizes(), index);
+  places[at(dim)] = index;
+  check_places(call, places);
   places[at(dim)] = wrapped_places(index, dim, c.pattern->sizes()[at(dim)]);
   return call.give(elements_at(c, places));
+}
+
+/// Torch's own composition, which writes out the broadcast index: guarded first.
+bool take_along_dim(Call& call) {
+  const at::Tensor index = call.arg("indices").toTensor();
+  if (call.is_sparse_at(0) && !call.arg("dim").isNone() && index.dim() == call.tensor(0).dim() && index.dim() > 0) {
+    Dims shape = call.sparse().shape();
+    const std::int64_t dim = wrap_dim(call.integer("dim"), index.dim());
+    for (std::int64_t d = 0; d < index.dim(); ++d) {
+      shape[at(d)] = d == dim || shape[at(d)] == 1 ? index.size(d) : shape[at(d)];
+    }
+    if (product_of(shape) > index.numel()) {
+      check_dense_result(call.schema().name(), shape, at::kLong);
+    }
+  }
+  return Call::decline();
 }
 
 /// Elements by their number in row-major order.
@@ -334,6 +376,7 @@ bool take(Call& call) {
   if (!c.has_fill() || c.dense_dim() > 0 || c.dim() == 0) {
     return Call::decline();
   }
+  check_places(call, {index});
   const auto flat = wrapped_places(index.reshape(-1), 0, c.pattern->numel());
   return call.give(elements_at(c, unravel_keys(flat, c.pattern->sizes()).unbind(0)).reshape(index.sizes()));
 }
@@ -349,6 +392,7 @@ bool masked_select(Call& call) {
     return Call::decline();
   }
   const auto missing = shape.size() - static_cast<std::size_t>(c.dim());
+  check_places(call, {mask.expand(shape)});
   std::vector<at::Tensor> places = mask.expand(shape).nonzero().unbind(1);
   places.erase(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(missing));
   for (std::int64_t d = 0; d < c.dim(); ++d) {
@@ -442,6 +486,7 @@ constexpr RuleEntry kRules[] = {
     {"aten::nonzero", nonzero},
     {"aten::gather", gather},
     {"aten::take", take},
+    {"aten::take_along_dim", take_along_dim},
     {"aten::masked_select", masked_select},
     {"aten::diagonal", diagonal},
     {"aten::diagonal_copy", diagonal},

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/native/TypeProperties.h>
 #include <ATen/ops/cat.h>
 
 #include "tensor/align.h"
@@ -68,7 +69,11 @@ bool cat_tensors(Call& call, const std::vector<at::Tensor>& tensors, std::int64_
     }
     dense_dims = std::min(dense_dims, c.dense_dim());
   }
+  const at::ScalarType type = at::native::result_type(tensors);
   for (Components& c : all) {
+    if (c.values.scalar_type() != type) {
+      c = components(make_tensor(c).to(type));
+    }
     if (c.dense_dim() > dense_dims) {
       if (c.fill.kind == FillKind::array) {
         return Call::decline();

@@ -1,22 +1,30 @@
 // Products: sparse times dense by the product engine, sparse times sparse over the pairs that meet.
 //
 // With fills a and b over K: A = A' + a, B = B' + b with fill 0, and A B = A' B' + a 1 (1^T B') + (A' 1) b 1^T + a b K.
+// A row with few elements to fill would lose its digits in A' = A - a: there the elements are multiplied as they are.
 #include <algorithm>
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mv.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/product.h>
 
+#include "tensor/align.h"
 #include "tensor/call.h"
 #include "tensor/densify.h"
+#include "tensor/reduction.h"
 #include "tensor/sparse_product.h"
 
 namespace lacewing::tensor {
@@ -33,21 +41,87 @@ bool multiplies(const Components& c) {
 /// Values with the fill taken away.
 at::Tensor above_fill(const Components& c, bool zero) { return zero ? c.values : c.values - c.fill.value; }
 
-/// A sparse tensor as a matrix (rows, columns) times x (columns, n); the gradients are SDDMM and the transpose's
-/// product.
-at::Tensor times_dense(const Components& given, const Dims& rows, const Dims& columns, const at::Tensor& x) {
-  const bool zero = zero_fill(given);
-  const Components c = zero ? given : coalesced(given);
-  const SparseProductInfo& info = c.pattern->matrix_info(rows, columns);
-  return sparse_scavec(above_fill(c, zero), x, info);
-}
-
-/// Its part of the fill: f * sum of x over the columns.
-at::Tensor fill_part(const Components& c, const at::Tensor& summed) {
-  return zero_fill(c) ? at::Tensor() : c.fill.value * summed;
-}
-
 at::Tensor plus(const at::Tensor& a, const at::Tensor& b) { return b.defined() ? a + b : a; }
+
+bool finite_fill(const Components& c) {
+  const auto number = fill_number(c).toComplexDouble();
+  return std::isfinite(number.real()) && std::isfinite(number.imag());
+}
+
+/// Rows of a matrix of which more than half is specified, of coalesced components.
+struct MostlyFull {
+  std::int64_t length;  ///< elements of a row
+  at::Tensor keys;      ///< (rows found,): the row of each
+  bool lack = false;    ///< whether any of them has an element without an entry
+
+  MostlyFull(const Components& c, const Dims& rows) : length(1) {
+    for (std::int64_t d = 0; d < c.sparse_dim(); ++d) {
+      length *= std::find(rows.begin(), rows.end(), d) == rows.end() ? c.pattern->sizes()[at(d)] : 1;
+    }
+    const Grouping& grouping = c.pattern->grouping(rows);
+    const Pattern& groups = grouping.pattern ? *grouping.pattern : *c.pattern;
+    const at::Tensor counts =
+        grouping.distinct() ? at::ones({groups.nse()}, groups.keys().options()) : grouping.counts();
+    const at::Tensor found = at::nonzero(counts * 2 > length).squeeze(1);
+    keys = groups.keys().index_select(0, found);
+    lack = (counts.index_select(0, found) < length).any().item<bool>();
+  }
+  bool any() const { return keys.numel() > 0; }
+};
+
+/// The same with entries for all elements of some rows: at most as many again.
+Components completed(const Components& c, const Dims& rows, const MostlyFull& full) {
+  Dims order = rows;
+  for (std::int64_t d = 0; d < c.sparse_dim(); ++d) {
+    if (std::find(rows.begin(), rows.end(), d) == rows.end()) {
+      order.push_back(d);
+    }
+  }
+  const auto inside = at::arange(full.length, full.keys.options());
+  const auto places = (full.keys.unsqueeze(1) * full.length + inside).reshape(-1);
+  const auto turned = unravel_keys(places, sizes_at(c.pattern->sizes(), order));
+  std::vector<at::Tensor> indices(order.size());
+  for (std::size_t k = 0; k < order.size(); ++k) {
+    indices[at(order[k])] = turned.select(0, static_cast<std::int64_t>(k));
+  }
+  const auto wanted = Pattern::make(at::stack(indices), c.pattern->sizes())->coalesced()->keys();
+  const Merged merged = union_of(c.pattern->keys(), wanted);
+  return {Pattern::of_keys(merged.keys.contiguous(), c.pattern->sizes()), pick_rows(c, merged.in_a), c.fill};
+}
+
+/// A sparse tensor as a matrix (rows, columns) times x (columns, n), where the columns of a batch are x's in turn:
+/// summed() is the sum of x over the columns, in a form that broadcasts against (rows, n). The gradients are SDDMM and
+/// the transpose's product.
+at::Tensor times_dense(const Components& given, const Dims& rows, const Dims& columns, const at::Tensor& x,
+                       const std::function<at::Tensor(const at::Tensor&)>& summed) {
+  const Dims sizes = sizes_at(given.pattern->sizes(), rows);
+  if (product_of(sizes) / 16 > given.pattern->nse() + x.numel()) {
+    // Nearly all rows are empty, and the result is larger by far than what it is made of.
+    Dims shape = sizes;
+    shape.push_back(x.size(1));
+    check_dense_result("a product", shape, x.scalar_type());
+  }
+  if (zero_fill(given)) {
+    return sparse_scavec(given.values, x, given.pattern->matrix_info(rows, columns));
+  }
+  Components c = coalesced(given);
+  const MostlyFull full(c, rows);
+  at::Tensor values = c.values;
+  at::Tensor filled = c.fill.value;
+  if (full.any()) {
+    c = full.lack ? completed(c, rows, full) : c;
+    // By row: whether the fill is in its sum.
+    const auto by_row = at::ones({product_of(sizes)}, c.values.options().dtype(at::kBool).requires_grad(false))
+                            .index_fill(0, full.keys, 0);
+    const auto fills = at::where(by_row, c.fill.value, at::zeros({}, c.fill.value.options()));
+    values = c.values - fills.index_select(0, c.pattern->reduced(rows));
+    filled = fills.unsqueeze(1);
+  } else {
+    values = c.values - c.fill.value;
+  }
+  const at::Tensor product = sparse_scavec(values, x, c.pattern->matrix_info(rows, columns));
+  return product + filled * summed(x);
+}
 
 void check_types(const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(a.scalar_type() == b.scalar_type(),
@@ -64,10 +138,19 @@ bool matrices(Call& call, std::size_t left, std::size_t right, std::int64_t batc
   TORCH_CHECK(a.size(-1) == b.size(-2) && (batch == 0 || a.size(0) == b.size(0)),
               "mat1 and mat2 shapes cannot be multiplied: ", shape_text(a.sizes()), " and ", shape_text(b.sizes()));
   check_types(a, b);
+  bool filled = false;
   for (const at::Tensor& t : {a, b}) {
-    if (is_sparse(t) && !multiplies(components(t))) {
-      return Call::decline();
+    if (is_sparse(t)) {
+      if (!multiplies(components(t)) || !finite_fill(components(t))) {
+        return Call::decline();
+      }
+      filled = filled || !zero_fill(components(t));
     }
+  }
+  const auto wide = accumulate_type(a.scalar_type());
+  if (filled && wide != a.scalar_type()) {
+    const at::Tensor product = batch == 0 ? at::mm(a.to(wide), b.to(wide)) : at::bmm(a.to(wide), b.to(wide));
+    return call.give(product.to(a.scalar_type()));
   }
   const Dims lead = all_dims(batch);
   const auto with = [&](std::int64_t dim) {
@@ -82,6 +165,9 @@ bool matrices(Call& call, std::size_t left, std::size_t right, std::int64_t batc
     const Components y = coalesced(components(b));
     const bool x_zero = zero_fill(x);
     const bool y_zero = zero_fill(y);
+    if ((!x_zero && MostlyFull(x, with(batch)).any()) || (!y_zero && MostlyFull(y, with(batch + 1)).any())) {
+      return Call::decline();
+    }
     const auto product = make_tensor(times_sparse(x, above_fill(x, x_zero), with(batch), with(batch + 1), y,
                                                   above_fill(y, y_zero), with(batch), {batch + 1}));
     if (x_zero && y_zero) {
@@ -101,16 +187,23 @@ bool matrices(Call& call, std::size_t left, std::size_t right, std::int64_t batc
   if (is_sparse(a)) {
     const Components& c = components(a);
     const auto x = b.reshape({product_of(b.sizes().slice(0, static_cast<std::size_t>(batch + 1))), b.size(-1)});
-    const auto product = times_dense(c, with(batch), with(batch + 1), x).view(shape);
-    return call.give(plus(product, fill_part(c, zero_fill(c) ? at::Tensor() : b.sum(-2, /*keepdim=*/true))));
+    // (batches * rows, n): each batch's sums for all of its rows
+    const auto summed = [&](const at::Tensor&) {
+      const at::Tensor sums = b.sum(-2, /*keepdim=*/true);
+      return batch == 0 ? sums : sums.expand({-1, a.size(-2), -1}).reshape({-1, b.size(-1)});
+    };
+    return call.give(times_dense(c, with(batch), with(batch + 1), x, summed).view(shape));
   }
   const Components& c = components(b);
   const auto x = a.transpose(-1, -2).reshape(
       {product_of(a.sizes().slice(0, static_cast<std::size_t>(batch))) * a.size(-1), a.size(-2)});
   Dims turned = shape;
   std::swap(turned[static_cast<std::size_t>(batch)], turned[static_cast<std::size_t>(batch) + 1]);
-  const auto product = times_dense(c, with(batch + 1), with(batch), x).view(turned).transpose(-1, -2);
-  return call.give(plus(product, fill_part(c, zero_fill(c) ? at::Tensor() : a.sum(-1, /*keepdim=*/true))));
+  const auto summed = [&](const at::Tensor&) {
+    const at::Tensor sums = a.sum(-1).unsqueeze(-2);
+    return batch == 0 ? sums : sums.expand({-1, b.size(-1), -1}).reshape({-1, a.size(-2)});
+  };
+  return call.give(times_dense(c, with(batch + 1), with(batch), x, summed).view(turned).transpose(-1, -2));
 }
 
 bool mm(Call& call) { return matrices(call, 0, 1, 0); }
@@ -131,7 +224,7 @@ bool dot(Call& call) {
   TORCH_CHECK(a.dim() == 1 && b.dim() == 1 && a.size(0) == b.size(0), "dot needs two vectors of one length, not ",
               shape_text(a.sizes()), " and ", shape_text(b.sizes()));
   check_types(a, b);
-  return call.give((call.schema().name() == "aten::vdot" ? a.conj() : a).mul(b).sum());
+  return call.give((call.schema().name() == "aten::vdot" ? a.conj() : a).mul(b).sum(a.scalar_type()));
 }
 
 /// beta * self + alpha * product, where beta = 0 ignores self.
@@ -150,7 +243,9 @@ bool accumulate(Call& call, const at::Tensor& product) {
 bool addmm(Call& call) { return accumulate(call, at::mm(call.tensor(1), call.tensor(2))); }
 bool addmv(Call& call) { return accumulate(call, at::mv(call.tensor(1), call.tensor(2))); }
 bool baddbmm(Call& call) { return accumulate(call, at::bmm(call.tensor(1), call.tensor(2))); }
-bool addbmm(Call& call) { return accumulate(call, at::bmm(call.tensor(1), call.tensor(2)).sum(0)); }
+bool addbmm(Call& call) {
+  return accumulate(call, at::bmm(call.tensor(1), call.tensor(2)).sum(0, false, call.tensor(1).scalar_type()));
+}
 bool addr(Call& call) { return accumulate(call, call.tensor(1).unsqueeze(1).mul(call.tensor(2).unsqueeze(0))); }
 
 /// The dims of a tensor that are not contracted.
@@ -194,9 +289,11 @@ bool tensordot(Call& call) {
   const Dims rest_sizes = sizes_at(dense.sizes(), rest);
   const auto x = dense.permute(order).reshape({product_of(sizes_at(dense.sizes(), shared)), product_of(rest_sizes)});
   const Components& c = components(sparse);
+  if (!zero_fill(c) && (!finite_fill(c) || accumulate_type(sparse.scalar_type()) != sparse.scalar_type())) {
+    return Call::decline();
+  }
   Dims shape = sizes_at(sparse.sizes(), rows);
-  const auto product =
-      plus(times_dense(c, rows, columns, x), fill_part(c, zero_fill(c) ? at::Tensor() : x.sum(0, /*keepdim=*/true)));
+  const auto product = times_dense(c, rows, columns, x, [](const at::Tensor& t) { return t.sum(0, /*keepdim=*/true); });
   shape.insert(shape.end(), rest_sizes.begin(), rest_sizes.end());
   const at::Tensor result = product.view(shape);
   if (first) {

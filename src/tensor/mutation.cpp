@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
 
 #include <lacewing/dispatch/torch.h>
 
@@ -80,8 +81,46 @@ void refuse_unless(bool possible, const Call& call, const char* why) {
   }
 }
 
+bool is_wanted_leaf(const at::Tensor& component) {
+  return component.defined() && component.requires_grad() && component.is_leaf();
+}
+
+/// As torch refuses it: the graph would not know of the write.
+void refuse_leaf(const at::Tensor& target) {
+  const Components& c = components(target);
+  TORCH_CHECK(!at::GradMode::is_enabled() || !(is_wanted_leaf(c.values) || is_wanted_leaf(c.fill.value)),
+              "[lacewing.SparseTensor] a leaf Variable that requires grad is being used in an in-place operation: use "
+              "the op that returns its result, or torch.no_grad()");
+}
+
+/// Other components for the same tensor. Leaves that gradients are wanted of stay the same tensors, which an optimizer
+/// holds, where the entries stay where they are; other entries are a new leaf.
+void write_components(const at::Tensor& target, Components made) {
+  const Components now = components(target);
+  const auto taken_in = [](const at::Tensor& leaf, const at::Tensor& other, bool fits) {
+    if (!is_wanted_leaf(leaf) || at::GradMode::is_enabled()) {
+      return other;
+    }
+    if (!fits || leaf.sizes() != other.sizes() || leaf.scalar_type() != other.scalar_type()) {
+      return other.detach().requires_grad_();
+    }
+    leaf.copy_(other);
+    return leaf;
+  };
+  const bool same = made.pattern == now.pattern || at::equal(made.pattern->indices(), now.pattern->indices());
+  made.values = taken_in(now.values, made.values, same);
+  if (made.has_fill() && now.has_fill()) {
+    made.fill = {made.fill.kind, taken_in(now.fill.value, made.fill.value, true), made.fill.number};
+  }
+  replace_components(target, std::move(made));
+}
+
 /// What an in-place op makes of its target: the result in the target's dtype.
-Components in_place_components(const Call& call, const at::Tensor& target, const at::Tensor& result) {
+Components in_place_components(const Call& call, const at::Tensor& target, const at::Tensor& given) {
+  // A number is a strided tensor in most rules.
+  const bool number = !is_sparse(given) && given.dim() == 0 && target.dim() == 0 && components(target).has_fill();
+  const at::Tensor result =
+      number ? lacewing::to_sparse(given.to(target.scalar_type()), 0, components(target).fill) : given;
   refuse_unless(is_sparse(result), call,
                 " in place would turn a sparse tensor into a strided one, which cannot be done to the same tensor: use "
                 "the op that returns its result");
@@ -114,6 +153,9 @@ bool mutate(Call& call) {
   for (const std::size_t i : targets) {
     refuse_unless(!call.is_sparse_at(i) || arguments[i].is_out() || !is_view(call.tensor(i)), call,
                   " in place on a view of a sparse tensor would not reach that tensor: it is refused");
+    if (call.is_sparse_at(i) && !arguments[i].is_out() && name != "aten::detach_") {
+      refuse_leaf(call.tensor(i));
+    }
   }
   const auto functional = functional_of(call.op);
   refuse_unless(functional.has_value(), call,
@@ -130,7 +172,8 @@ bool mutate(Call& call) {
     const at::Tensor target = call.tensor(targets[k]);
     const at::Tensor result = stack[k].toTensor();
     if (!arguments[targets[k]].is_out()) {
-      replace_components(target, in_place_components(call, target, result));
+      Components made = in_place_components(call, target, result);
+      name == "aten::detach_" ? replace_components(target, std::move(made)) : write_components(target, std::move(made));
     } else if (is_sparse(target)) {
       TORCH_CHECK(is_sparse(result) && at::canCast(result.scalar_type(), target.scalar_type()),
                   "[lacewing.SparseTensor] ", name, " cannot write its result to a sparse out= of dtype ",

@@ -210,6 +210,25 @@ bool all_finite(const at::Tensor& t) {
   return numbers.sum().isfinite().item<bool>() || all_true(numbers.isfinite());
 }
 
+/// What the fills make. Where no element is one, an op may refuse them (integers divided by 0): then they are 0.
+std::vector<c10::IValue> fills_or_none(const Call& call, const Operands& operands, const std::vector<at::Tensor>& rows,
+                                       const std::vector<at::Tensor>& dense, const Aligned& aligned,
+                                       const std::vector<c10::IValue>& values) {
+  if (aligned.pattern->nse() < aligned.pattern->numel()) {
+    return call_on(call, operands, rows, dense);
+  }
+  try {
+    return call_on(call, operands, rows, dense);
+  } catch (const c10::Error&) {
+    std::vector<c10::IValue> none;
+    for (const c10::IValue& value : values) {
+      const at::Tensor t = value.toTensor();
+      none.emplace_back(at::zeros(Dims(static_cast<std::size_t>(t.dim()), 1), t.options().requires_grad(false)));
+    }
+    return none;
+  }
+}
+
 /// On one index set: op(values), op(fills). `dense` are strided operands that vary along dense dims only, as rows.
 bool on_rows(Call& call, const Operands& operands, const std::vector<Components>& same, Join join,
              const std::vector<at::Tensor>& dense) {
@@ -233,7 +252,7 @@ bool on_rows(Call& call, const Operands& operands, const std::vector<Components>
     }
     fills = fills_on_host(call, operands, same);
     if (fills.empty()) {
-      fills = call_on(call, operands, rows, dense);
+      fills = fills_or_none(call, operands, rows, dense, aligned, values);
     }
   }
   return give_rows(call, aligned.pattern, kind, values, fills);

@@ -48,6 +48,19 @@ class Reduction {
   bool keepdim_;
 };
 
+/// The type that torch accumulates in: float for half and bfloat16, and so for complex numbers.
+at::ScalarType accumulate_type(at::ScalarType type);
+
+/// A rule on argument 0 in a wider type, where its type (or that of the result, if dtype= names one) has one. Results
+/// are narrowed at the end.
+bool widened(Call& call, Rule rule, at::ScalarType (*wider)(at::ScalarType) = accumulate_type);
+
+/// The same as a row of a table.
+template <Rule rule>
+bool accumulated(Call& call) {
+  return widened(call, rule);
+}
+
 /// The largest (or smallest) element of each group, and of the fill alone. Differentiable: ties share the gradient.
 std::pair<at::Tensor, at::Tensor> attained(const Reduction& r, bool largest);
 

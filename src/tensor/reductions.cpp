@@ -117,6 +117,41 @@ at::Tensor Reduction::result(at::Tensor values, at::Tensor fill) const {
                                     fill.squeeze(0).expand(values.sizes().slice(1))}});
 }
 
+at::ScalarType accumulate_type(at::ScalarType type) {
+  switch (type) {
+    case at::kHalf:
+    case at::kBFloat16: return at::kFloat;
+    case at::kComplexHalf: return at::kComplexFloat;
+    default: return type;
+  }
+}
+
+bool widened(Call& call, Rule rule, at::ScalarType (*wider)(at::ScalarType)) {
+  const bool named = call.has("dtype") && !call.arg("dtype").isNone();
+  const auto own = call.tensor(0).scalar_type();
+  const auto type = named ? call.arg("dtype").toScalarType() : own;
+  const auto wide = wider(type);
+  const bool wider_result = call.has("half_to_float") && call.flag("half_to_float");
+  if (wide == type || wider_result || !call.is_sparse_at(0)) {
+    return rule(call);
+  }
+  Call inner = call;
+  inner.args[0] = (type == own ? call.tensor(0) : call.tensor(0).to(type)).to(wide);
+  if (named) {
+    inner.args[static_cast<std::size_t>(call.find("dtype"))] = c10::IValue();
+  }
+  if (!rule(inner)) {
+    return Call::decline();
+  }
+  std::vector<c10::IValue> results;
+  for (const c10::IValue& result : inner.results()) {
+    const at::Tensor t = result.toTensor();
+    const bool real = t.scalar_type() == c10::toRealValueType(wide);
+    results.emplace_back(t.scalar_type() == wide ? t.to(type) : real ? t.to(c10::toRealValueType(type)) : t);
+  }
+  return call.give(std::move(results));
+}
+
 namespace {
 
 Dims dims_of(const c10::IValue& value) {
@@ -209,7 +244,7 @@ at::Tensor power(const at::Tensor& t, double exponent) {
 }
 
 /// var and std: the squares of the differences to each group's mean.
-bool variance(Call& call) {
+bool variance_of(Call& call) {
   const Components& c = call.sparse();
   if (unfit(call) || !at::isFloatingType(c.values.scalar_type())) {
     return Call::decline();
@@ -248,6 +283,12 @@ bool variance(Call& call) {
     results.emplace_back(mean, fill_mean);
   }
   return r.give(call, results);
+}
+
+/// In double, as torch's own on the CPU: a mean is rounded, and the squares of its error would be counted once for each
+/// element.
+bool variance(Call& call) {
+  return widened(call, variance_of, [](at::ScalarType type) { return at::isFloatingType(type) ? at::kDouble : type; });
 }
 
 /// amax and amin. The gradient is shared by all elements that attain it, the fill's included, as torch shares it.
@@ -351,11 +392,11 @@ bool prod(Call& call) {
 }
 
 constexpr RuleEntry kRules[] = {
-    {"aten::sum", sum},
-    {"aten::sum.dim_IntList", sum},
-    {"aten::nansum", nansum},
-    {"aten::mean", mean},
-    {"aten::mean.dim", mean},
+    {"aten::sum", accumulated<sum>},
+    {"aten::sum.dim_IntList", accumulated<sum>},
+    {"aten::nansum", accumulated<nansum>},
+    {"aten::mean", accumulated<mean>},
+    {"aten::mean.dim", accumulated<mean>},
     {"aten::var", variance},
     {"aten::var.dim", variance},
     {"aten::var.correction", variance},
@@ -364,8 +405,8 @@ constexpr RuleEntry kRules[] = {
     {"aten::std.correction", variance},
     {"aten::var_mean.correction", variance},
     {"aten::std_mean.correction", variance},
-    {"aten::amax", extreme},
-    {"aten::amin", extreme},
+    {"aten::amax", accumulated<extreme>},
+    {"aten::amin", accumulated<extreme>},
     {"aten::any", truth},
     {"aten::any.dim", truth},
     {"aten::any.dims", truth},
@@ -374,9 +415,9 @@ constexpr RuleEntry kRules[] = {
     {"aten::all.dims", truth},
     {"aten::count_nonzero", count_nonzero},
     {"aten::count_nonzero.dim_IntList", count_nonzero},
-    {"aten::linalg_vector_norm", vector_norm},
-    {"aten::prod", prod},
-    {"aten::prod.dim_int", prod},
+    {"aten::linalg_vector_norm", accumulated<vector_norm>},
+    {"aten::prod", accumulated<prod>},
+    {"aten::prod.dim_int", accumulated<prod>},
 };
 
 }  // namespace

@@ -374,7 +374,8 @@ bool constant_pad(Call& call) {
       fill_number(given).toComplexDouble() != call.arg("value").toScalar().toComplexDouble()) {
     return Call::decline();
   }
-  const auto c = all_sparse(given, pairs > given.dense_dim() ? given.dim() : given.sparse_dim());
+  // Entries of one index add, and so would what is padded.
+  const auto c = all_sparse(without_duplicates(given), pairs > given.dense_dim() ? given.dim() : given.sparse_dim());
   at::Tensor values = c->values;
   at::Tensor indices = c->pattern->indices().clone();
   Dims sizes = c->pattern->sizes();

@@ -328,9 +328,9 @@ constexpr RuleEntry kRules[] = {
     {"aten::max", extreme_of_all},
     {"aten::min", extreme_of_all},
     {"aten::aminmax", aminmax},
-    {"aten::_softmax", softmax},
-    {"aten::_log_softmax", softmax},
-    {"aten::logsumexp", logsumexp},
+    {"aten::_softmax", accumulated<softmax>},
+    {"aten::_log_softmax", accumulated<softmax>},
+    {"aten::logsumexp", accumulated<logsumexp>},
 };
 
 }  // namespace

@@ -12,6 +12,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -178,7 +180,9 @@ class SparseImpl : public c10::TensorImpl {
     return detached_copy();
   }
   void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& other) override {
-    replace(static_cast<const SparseImpl*>(other.get())->get());
+    const auto* const sparse = dynamic_cast<const SparseImpl*>(other.get());
+    TORCH_CHECK(sparse != nullptr, "[lacewing.SparseTensor] a sparse tensor takes the data of a sparse one only");
+    replace(sparse->get());
   }
 
  private:
@@ -255,6 +259,10 @@ at::Tensor sum_groups(const at::Tensor& values, const Grouping& grouping) {
   }
   Dims shape = values.sizes().vec();
   shape[0] = grouping.segments.numel() - 1;
+  if (values.is_complex() && engine_dtype(values.scalar_type())) {
+    // By parts: the engine multiplies, and an infinity times 1 + 0i is no number.
+    return at::view_as_complex(sum_groups(at::view_as_real(values.resolve_conj()), grouping));
+  }
   if (engine_dtype(values.scalar_type())) {
     const std::int64_t width = product_of(values.sizes().slice(1));
     return sparse_scale(values.reshape({values.size(0), width}), *grouping.sum).view(shape);
@@ -342,7 +350,11 @@ bool is_sparse(const at::Tensor& tensor) {
 }
 
 const Components& components(const at::Tensor& tensor) {
-  return static_cast<const SparseImpl*>(tensor.unsafeGetTensorImpl())->get();
+  const auto* const impl = dynamic_cast<const SparseImpl*>(tensor.unsafeGetTensorImpl());
+  TORCH_CHECK(impl != nullptr,
+              "[lacewing.SparseTensor] a strided tensor got the data of a sparse one by .data = ...: "
+              "its elements are lost; use to_dense()");
+  return impl->get();
 }
 
 void mark_view(const std::string& op, const at::Tensor& result, const at::Tensor& base) {

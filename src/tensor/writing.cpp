@@ -8,6 +8,9 @@
 #include <ATen/ops/broadcast_tensors.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/where.h>
+
+#include <lacewing/dispatch/torch.h>
 
 #include "tensor/densify.h"
 #include "tensor/elements.h"
@@ -44,9 +47,37 @@ std::vector<at::Tensor> along(const Components& c, std::int64_t dim, const at::T
   return places;
 }
 
+/// copy: a sparse source with its own entries; of a strided one the elements that differ from the fill.
+bool copy(Call& call) {
+  if (!call.is_sparse_at(0)) {
+    return Call::decline();
+  }
+  const Components& c = call.sparse();
+  const at::Tensor source = call.tensor(1);
+  const auto shape = call.tensor(0).sizes();
+  TORCH_CHECK(at::is_expandable_to(source.sizes(), shape),
+              "[lacewing.SparseTensor] copy_ cannot bring a source of shape ", shape_text(source.sizes()),
+              " into a tensor of shape ", shape_text(shape));
+  const at::Tensor wide = source.expand(shape).to(c.values.device(), c.values.scalar_type());
+  if (is_sparse(source)) {
+    return call.give(wide.clone());
+  }
+  return c.has_fill() ? call.give(lacewing::to_sparse(wide, c.sparse_dim(), c.fill)) : Call::decline();
+}
+
 /// Index tensors and masks for dims that follow each other; the other sparse dims are taken whole.
 bool index_put(Call& call) {
   at::Tensor values = call.arg("values").toTensor();
+  if (is_sparse(values)) {
+    values = densified_for(call.schema().name(), values);  // every element of it is written
+  }
+  if (call.is_sparse_at(0) && call.sparse().sparse_dim() == 0 && call.sparse().has_fill()) {
+    // One block.
+    std::vector<c10::IValue> args = call.args;
+    args[0] = densified(call.sparse());
+    args[at(call.find("values"))] = values;
+    return call.give(lacewing::to_sparse(call.call(std::move(args)).front().toTensor(), 0, call.sparse().fill));
+  }
   if (!writable(call, values)) {
     return Call::decline();
   }
@@ -62,9 +93,13 @@ bool index_put(Call& call) {
     }
     const at::Tensor t = is_sparse(*item) ? *item : beside(c, *item);
     const bool mask = t.scalar_type() == at::kBool || t.scalar_type() == at::kByte;
+    if (mask && is_sparse(t) && t.sizes() == call.tensor(0).sizes() && values.numel() == 1 &&
+        !call.flag("accumulate")) {
+      return call.give(at::where(t.to(at::kBool), values.reshape(at::IntArrayRef{}), call.tensor(0)));
+    }
     const std::int64_t taken = mask ? t.dim() : 1;
     const bool follows = first < 0 || first + static_cast<std::int64_t>(given.size()) == dim;
-    if (is_sparse(t) || taken == 0 || !follows || dim + taken > c.sparse_dim()) {
+    if ((is_sparse(t) && !mask) || taken == 0 || !follows || dim + taken > c.sparse_dim()) {
       return Call::decline();
     }
     first = first < 0 ? dim : first;
@@ -249,6 +284,7 @@ bool diagonal_scatter(Call& call) {
 }
 
 constexpr RuleEntry kRules[] = {
+    {"aten::copy", copy},
     {"aten::index_put", index_put},
     {"aten::_unsafe_index_put", index_put},
     {"aten::index_add", index_write},

@@ -147,7 +147,7 @@ def test_leading_dims_are_one_batch_for_the_traces_too() -> None:
 
 HEAD = "%%MatrixMarket matrix coordinate real general\n"
 FILES = {
-    "more entries": (HEAD + "2 2 1\n1 1 1.0\n2 2 3.0\n", "line 4: the file ends with 2 of the 1 entries"),
+    "more entries": (HEAD + "2 2 1\n1 1 1.0\n2 2 3.0\n", "line 4: the file holds 2 entries, but it announces 1"),
     "a word too many": (HEAD + "2 2 1\n1 1 1.0 abc\n", 'line 3: "abc" is more than an entry has'),
     "a size too many": (HEAD + "2 2 1 9\n1 1 1.0\n", 'line 2: "9" is more than an entry has'),
     "half an index": (

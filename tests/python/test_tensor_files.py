@@ -111,9 +111,10 @@ HEAD = "%%MatrixMarket matrix coordinate real general\n"
         (HEAD + "3 3\n", "line 2: the number of entries is missing"),
         (HEAD + "3 x 1\n", 'line 2: the number of columns is "x", which is no integer'),
         (HEAD + "3 3 2\n1 1 1.000000\n", "line 3: the file ends with 1 of the 2 entries that it announces"),
-        (HEAD + "3 3 1\n1 1 1.0\n2 2 2.0\n", "line 4: the file ends with 2 of the 1 entries"),
+        (HEAD + "3 3 1\n1 1 1.0\n2 2 2.0\n", "line 4: the file holds 2 entries, but it announces 1"),
         (HEAD + "3 3 1\n\n% c\n4 1 1.0\n", r"line 5: entry \(4, 1\) is outside of a matrix of 3 x 3"),
         (HEAD + "3 3 1\n0 1 1.0\n", r"line 3: entry \(0, 1\) is outside"),
+        (HEAD + "3 3 1\n1 1\n", "line 3: the value is missing"),
         (HEAD + "3 3 1\n1 1 one\n", 'line 3: the value is "one", which is no number'),
         (HEAD + "3 3 1\n1 1.5 1.0\n", 'line 3: the column is "1.5", which is no integer'),
         (HEAD + "3 3 1\n1 1 1.0 2.0\n", 'line 3: "2.0" is more than an entry has'),
@@ -186,6 +187,28 @@ def test_tns_reads_back_the_same_bits(tmp_path: Path) -> None:
     assert lacewing.read_tns(path, dtype=torch.float32).dtype == torch.float32
 
 
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 2**53 + 1, 3])
+def test_tns_integers_read_back_the_same(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "t.tns"
+
+    lacewing.write_tns(lacewing.sparse_coo_tensor([[0]], torch.tensor([number])), path)
+    back = lacewing.read_tns(path, dtype=torch.int64)
+
+    assert back.values().tolist() == [number]
+
+
+def test_tns_values_of_an_integer_dtype_are_integers(tmp_path: Path) -> None:
+    assert lacewing.read_tns(written(tmp_path, "1 3.0\n", "t.tns"), dtype=torch.int32).values().tolist() == [3]
+    with pytest.raises(RuntimeError, match=r'line 1: the value is "1\.5", which is no integer'):
+        lacewing.read_tns(written(tmp_path, "1 1.5\n", "t.tns"), dtype=torch.int32)
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    for read in (lacewing.read_mtx, lacewing.read_tns):
+        with pytest.raises(RuntimeError, match="it is a directory"):
+            read(tmp_path)
+
+
 def test_tns_sizes_are_the_largest_indices(tmp_path: Path) -> None:
     s = lacewing.read_tns(written(tmp_path, "# c\n1 2 3 4.5\n\n2 1 1 -1e3\n", "t.tns"))
 
@@ -229,7 +252,9 @@ def test_npz_files_are_those_of_scipy(tmp_path: Path, format: str) -> None:
 def test_damaged_npz_files_get_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "m.npz"
     lacewing.save_npz(matrix(), path)
-    path.write_bytes(path.read_bytes()[:100])
+    whole = path.read_bytes()
 
-    with pytest.raises(ValueError, match=r"\[lacewing\.load_npz\] .*it is no file of a sparse matrix"):
-        lacewing.load_npz(path)
+    for damaged in (whole[:100], whole[:40] + bytes(60) + whole[100:], whole.replace(b"\x78", b"\xff")):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"\[lacewing\.load_npz\] .*it is no file of a sparse matrix"):
+            lacewing.load_npz(path)

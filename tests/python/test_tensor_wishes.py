@@ -140,7 +140,7 @@ def test_line_93_matmul_speed_no_product_densifies_or_copies_the_dense_operand(d
 
 
 def test_line_95_nse_beyond_2_to_the_31() -> None:
-    """Indices of one stored column: as many entries as wanted, and no memory."""
+    """Indices of one stored column: as many entries as wanted, and no memory. No op that reads the entries runs."""
     nse = 2**31 + 11
     indices, values = torch.zeros(1, 1, dtype=torch.int64).expand(1, nse), torch.ones(1).expand(nse)
 

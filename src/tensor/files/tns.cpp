@@ -33,7 +33,7 @@ std::int64_t dims_of(std::string_view bytes) {
 
 }  // namespace
 
-at::Tensor read_tns(const std::string& path, at::OptionalIntArrayRef size) {
+at::Tensor read_tns(const std::string& path, at::OptionalIntArrayRef size, std::optional<at::ScalarType> dtype) {
   at::Tensor indices, values;
   with_sentence("read_tns", path, [&] {
     const std::string bytes = text::read_file(path);
@@ -41,9 +41,11 @@ at::Tensor read_tns(const std::string& path, at::OptionalIntArrayRef size) {
     const text::Entries entries(Lines(bytes), '#', torch_executor());
     const std::int64_t count = entries.count();
     indices = at::empty({dims, count}, at::kLong);
-    values = at::empty({count}, at::kDouble);
+    const bool whole = dtype && at::isIntegralType(*dtype, /*includeBool=*/false);
+    values = at::empty({count}, whole ? at::kLong : at::kDouble);
     std::int64_t* const place = indices.mutable_data_ptr<std::int64_t>();
-    double* const number = values.mutable_data_ptr<double>();
+    std::int64_t* const integer = whole ? values.mutable_data_ptr<std::int64_t>() : nullptr;
+    double* const real = whole ? nullptr : values.mutable_data_ptr<double>();
     entries.each(
         [&](LineReader& line, std::int64_t e) {
           for (std::int64_t d = 0; d < dims; ++d) {
@@ -55,11 +57,15 @@ at::Tensor read_tns(const std::string& path, at::OptionalIntArrayRef size) {
             }
             place[d * count + e] = index - 1;
           }
-          number[e] = line.real("the value");
+          if (whole) {
+            integer[e] = line.whole("the value");
+          } else {
+            real[e] = line.real("the value");
+          }
         },
         torch_executor());
   });
-  return lacewing::sparse_coo_tensor(indices, values, size);
+  return lacewing::sparse_coo_tensor(indices, dtype ? values.to(*dtype) : values, size);
 }
 
 void write_tns(const at::Tensor& sparse, const std::string& path) {
@@ -86,7 +92,7 @@ void write_tns(const at::Tensor& sparse, const std::string& path) {
 }
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def("read_tns(str path, int[]? size) -> Tensor", read_tns);
+  m.def("read_tns(str path, int[]? size, ScalarType? dtype) -> Tensor", read_tns);
   m.def("write_tns(Tensor sparse, str path) -> ()", write_tns);
 }
 

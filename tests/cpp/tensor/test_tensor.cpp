@@ -77,17 +77,35 @@ TEST(SparseTensor, WritesThroughIndicesThatAreCopiesAreRefused) {
 
 TEST(SparseTensor, InPlaceOpsReplaceItsComponents) {
   const Example e;
-  const at::Tensor before = lacewing::to_dense(e.sparse);
+  const at::Tensor s = e.sparse.clone();
+  const at::Tensor before = lacewing::to_dense(s);
 
-  e.sparse.add_(1);
+  s.add_(1);
 
-  EXPECT_TRUE(torch::equal(lacewing::to_dense(e.sparse), before + 1));
+  EXPECT_TRUE(torch::equal(lacewing::to_dense(s), before + 1));
+}
+
+TEST(SparseTensor, InPlaceOpsOnLeavesAreRefusedButWithoutGradMode) {
+  const at::Tensor entries = torch::ones({1}).requires_grad_();
+  const at::Tensor s = lacewing::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), entries, at::IntArrayRef({3}));
+
+  const std::string message = message_of([&] { s.mul_(2); });
+  {
+    const torch::NoGradGuard no_grad;
+    s.mul_(2);
+  }
+
+  EXPECT_NE(message.find("a leaf Variable that requires grad"), std::string::npos) << message;
+  EXPECT_EQ(entries.item<float>(), 2);
+  EXPECT_TRUE(values(s).is_same(entries));
 }
 
 TEST(SparseTensor, InPlaceOpsThatCannotStaySparseAreRefused) {
   const Example e;
 
-  const std::string message = message_of([&] { e.sparse.add_(torch::randn({4, 5}, torch::kDouble)); });
+  const at::Tensor s = e.sparse.clone();
+
+  const std::string message = message_of([&] { s.add_(torch::randn({4, 5}, torch::kDouble)); });
 
   EXPECT_NE(message.find("[lacewing.SparseTensor] aten::add_ in place"), std::string::npos) << message;
 }
