@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .._library import ops
 from .._plan import check_tensor
-from .plan import ConvolutionPlan
+from .plan import ConvolutionPlan, check_plan
 
 Layout = Literal["internal", "user"]
 
@@ -59,10 +59,11 @@ def sparse_conv(
     and bias. Allocates the result and what ``sparse_conv_workspace`` tells. Deterministic: the same bits for every run
     and, but for the algorithm gather_gemm_scatter, for every number of threads.
     """
-    if not isinstance(plan, ConvolutionPlan):
-        raise TypeError(f"[lacewing.sparse_conv] plan must be a ConvolutionPlan, not {type(plan).__name__}")
+    check_plan("sparse_conv", plan)
     check_tensor("sparse_conv", "features", features)
     check_tensor("sparse_conv", "weight", weight)
+    if bias is not None:
+        check_tensor("sparse_conv", "bias", bias)
     if coordinates is not None:
         plan.check_source(coordinates)
     if layout == "user":
