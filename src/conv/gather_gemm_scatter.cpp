@@ -92,7 +92,7 @@ std::int64_t GemmConv::workspace(at::ScalarType type) const {
   std::int64_t bytes = Workspace::size(longest_tap, groups * in, sum) + Workspace::size(longest_tap, groups * out, sum);
   if (is_half(type)) {
     bytes += Workspace::size(map.source_rows, groups * in, sum) + Workspace::size(map.taps * groups * in, out, sum) +
-             Workspace::size(map.target_rows, groups * out, sum);
+             Workspace::size(map.target_rows, groups * out, sum) + Workspace::size(1, groups * out, sum);
   }
   return bytes;
 }
@@ -150,7 +150,8 @@ at::Tensor GemmConv::run(const at::Tensor& features, const at::Tensor& weight, c
     kernels.scatter_add(product, sums, map.target + begin);
   }
   if (bias.defined()) {
-    sums.add_(bias);
+    // Widened where there is room for it: torch would make a copy of its own.
+    sums.add_(is_half(type) ? space.take(1, groups * out, sum).copy_(bias) : bias);
   }
   if (is_half(type)) {
     y.copy_(sums);
