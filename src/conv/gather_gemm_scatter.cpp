@@ -10,6 +10,7 @@
 
 #include "common/results.h"
 #include "common/stream.h"
+#include "conv/check.h"
 #include "kernels/dispatch/rows.h"
 
 namespace lacewing::conv {
@@ -18,9 +19,7 @@ namespace {
 using kernels::IndexArg;
 using kernels::RowsArg;
 
-bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
-
-at::ScalarType wide(at::ScalarType type) { return is_half(type) ? at::kFloat : type; }
+bool is_half(at::ScalarType type) { return wide(type) != type; }
 
 /// A workspace that is handed out from its front.
 class Workspace {

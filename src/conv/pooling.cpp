@@ -21,12 +21,6 @@ at::Tensor pair_sums(const at::Tensor& features, const at::Tensor& plan, at::Int
   return conv_op().call(features, ones, std::nullopt, plan, meta, false);
 }
 
-/// The type that means are summed and divided in.
-at::ScalarType wide(const at::Tensor& features) {
-  const at::ScalarType type = features.scalar_type();
-  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
-}
-
 /// (targets, 1): how many pairs each target has, at least 1.
 at::Tensor pair_counts(const at::Tensor& features, const at::Tensor& plan, at::IntArrayRef meta) {
   const at::Tensor ones = at::ones({PlanMeta::from(meta).source_rows(), 1}, features.options());
@@ -52,7 +46,7 @@ at::Tensor pool(const at::Tensor& features, const at::Tensor& plan, at::IntArray
   if (mode == "sum") {
     return pair_sums(features, plan, meta);
   }
-  const at::Tensor x = features.to(wide(features));
+  const at::Tensor x = features.to(wide(features.scalar_type()));
   return pair_sums(x, plan, meta).div(pair_counts(x, plan, meta)).to(features.scalar_type());
 }
 
@@ -64,7 +58,7 @@ at::Tensor sums_by_index(const at::Tensor& features, const at::Tensor& index, st
 }
 
 at::Tensor means_by_index(const at::Tensor& features, const at::Tensor& index, std::int64_t size) {
-  const at::ScalarType sum = wide(features);
+  const at::ScalarType sum = wide(features.scalar_type());
   const at::Tensor counts = at::bincount(index, {}, size).clamp_min(1).to(sum);
   return sums_by_index(features.to(sum), index, size).div(counts.unsqueeze(1)).to(features.scalar_type());
 }
@@ -154,6 +148,13 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def("global_pool(Tensor features, Tensor batch, int batch_size, str mode) -> Tensor", global);
   m.def("reduce_voxels(Tensor features, Tensor coordinates, str reduction) -> (Tensor, Tensor, Tensor)", reduce);
   m.def("quantize(Tensor points, float[] voxel_size, Tensor batch) -> Tensor", quantized);
+}
+
+// vmap takes the composition apart too, instead of its fallback; the ops within have rules of their own.
+TORCH_LIBRARY_IMPL(lacewing, FuncTorchBatchedDecomposition, m) {
+  m.impl("sparse_pool", pool);
+  m.impl("global_pool", global);
+  m.impl("reduce_voxels", reduce);
 }
 
 }  // namespace lacewing::conv

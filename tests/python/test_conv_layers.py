@@ -279,13 +279,15 @@ def foreign_steps(style: str, size: tuple[int, ...]) -> list[tuple[int, ...]]:
 def foreign(matrices, size: tuple[int, ...], style: str):
     """(taps, Cin, Cout) in the other library's order of taps, as it stores them."""
     cin, cout = matrices.shape[1:]
+    if style == "spconv" and len(matrices) == 1:  # torch.mm(features, weight.view(Cin, Cout)) in its conv.py
+        return matrices.reshape(cout, *size, cin).clone()
     if style == "spconv":
         return matrices.view(*size, cin, cout).movedim(-1, 0).clone()
     return matrices.view(*size, cin, cout).clone() if style == "spconv1" else matrices.clone()
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("size", [(3, 3, 3), (2, 2, 2), (3, 1, 5), (2, 3), (3,)], ids=str)
+@pytest.mark.parametrize("size", [(3, 3, 3), (2, 2, 2), (3, 1, 5), (1, 1, 1), (2, 3), (3,)], ids=str)
 def test_converted_weights_compute_what_they_did(style: str, size: tuple[int, ...]) -> None:
     """The other library's convolution, voxel by voxel with dictionaries, against ours with the converted weight."""
     matrices = random(math.prod(size), 2, 3)
@@ -312,9 +314,13 @@ def test_spconv_itself_agrees() -> None:
 
     torch.manual_seed(0)
     theirs = spconv.SparseSequential(
-        spconv.SubMConv3d(4, 8, (3, 1, 3), bias=True), spconv.SparseConv3d(8, 6, 2, 2, bias=False)
+        spconv.SubMConv3d(4, 8, (3, 1, 3), bias=True),
+        spconv.SubMConv3d(8, 5, 1, bias=False),
+        spconv.SparseConv3d(5, 6, 2, 2, bias=False),
     )
-    mine = nn.Sequential(SubmanifoldConv(4, 8, (3, 1, 3)), SparseConv(8, 6, 2, 2, bias=False))
+    mine = nn.Sequential(
+        SubmanifoldConv(4, 8, (3, 1, 3)), SubmanifoldConv(8, 5, 1, bias=False), SparseConv(5, 6, 2, 2, bias=False)
+    )
     coordinates = cloud(60, 3, extent=4, batch=1)
     coordinates[:, 1:] += 4
     x = random(60, 4, dtype=torch.float32)

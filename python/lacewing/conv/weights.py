@@ -7,6 +7,7 @@
 | ``"minkowski"`` | (taps, Cin, Cout), or (Cin, Cout) for one tap | first axis fastest |
 | ``"torchsparse"`` | (taps, Cin, Cout), or (Cin, Cout) for one tap | first axis fastest if taps is odd |
 
+spconv 2.x multiplies by the weight of a layer with one tap as (Cin, Cout), whatever its shape says.
 MinkowskiEngine's even kernels begin at the voxel itself, ours (and torchsparse's) earlier above size 2: such weights
 are refused.
 
@@ -35,6 +36,8 @@ def convert_weight(weight: Tensor, style: Style, kernel_size: tuple[int, ...]) -
     axes, taps = len(kernel_size), math.prod(kernel_size)
     if style == "spconv":
         _check(weight, weight.dim() == axes + 2 and tuple(weight.shape[1:-1]) == kernel_size, style, kernel_size)
+        if taps == 1:  # it reads the numbers of such a weight in their order, as (Cin, Cout)
+            return weight.contiguous().view(1, 1, weight.shape[-1], weight.shape[0])
         return weight.flatten(1, -2).permute(1, 2, 0).contiguous()[:, None]
     if style == "spconv1":
         _check(weight, weight.dim() == axes + 2 and tuple(weight.shape[:axes]) == kernel_size, style, kernel_size)
