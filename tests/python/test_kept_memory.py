@@ -55,7 +55,7 @@ def test_memory_in_use_is_handed_to_nobody_else() -> None:
 
 
 def test_a_block_that_is_much_too_large_is_not_taken() -> None:
-    del (large := [gathered()])[:]
+    gathered()
     assert lacewing.kept_memory() == ROWS * 16
 
     half = gathered(ROWS // 2)
