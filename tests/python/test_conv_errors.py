@@ -20,10 +20,12 @@ from lacewing.conv import (
     quantize,
     reduce_voxels,
     sparse_conv,
+    sparse_conv_workspace,
     sum_pool,
     synthetic_scan,
     unique_voxels,
     unpool,
+    weight_from_user,
 )
 
 LIMIT = 2**31
@@ -225,6 +227,10 @@ X = VoxelTensor(random(10, 4, dtype=torch.float32), cloud(10, 2))
         (lambda: VoxelTensor(X.features, X.coordinates, stride=0), "stride must be 2 positive integers, not 0"),
         (lambda: PlanCache("bogus"), "algorithm must be one of automatic, tiles, gather_gemm_scatter, not 'bogus'"),
         (lambda: SparseUnpool(axes=2)(X), "[lacewing.SparseUnpool] no layer with kernel_size (2, 2), stride (2, 2)"),
+        (lambda: X.cat(X.features), "the other must be a VoxelTensor, not Tensor"),
+        (lambda: weight_from_user([1.0]), "weight must be a tensor, not list"),
+        (lambda: weight_from_user(random(3)), "a weight of shape (3,) is not in the user layout"),
+        (lambda: sparse_conv_workspace(X.features, X.features, None), "plan must be a ConvolutionPlan, not NoneType"),
         (lambda: synthetic_scan(1.5), "seed must be an integer, not 1.5"),
         (lambda: synthetic_scan(0, 2**40, 2**40), "are too many: there can be 2^31 - 1 rays and objects"),
     ],

@@ -18,6 +18,9 @@ def weight_from_user(weight: Tensor, groups: int = 1, transposed: bool = False) 
 
     ``transposed``: from (Cin, Cout/groups, *kernel), the layout of torch's transposed convolutions.
     """
+    check_tensor("sparse_conv", "weight", weight)
+    if weight.dim() < 3:
+        raise ValueError(f"[lacewing.sparse_conv] a weight of shape {tuple(weight.shape)} is not in the user layout")
     first, second = weight.shape[:2]
     if groups < 1 or first % groups:
         raise ValueError(
@@ -82,5 +85,6 @@ def sparse_conv(
 
 def sparse_conv_workspace(features: Tensor, weight: Tensor, plan: ConvolutionPlan) -> int:
     """The bytes that ``sparse_conv`` allocates beside its result, for a weight in the internal layout."""
+    check_plan("sparse_conv_workspace", plan)
     size: int = ops.sparse_conv_workspace(features, weight, plan._array, plan._meta, False)
     return size

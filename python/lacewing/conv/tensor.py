@@ -172,6 +172,8 @@ class VoxelTensor:
         return self.cache.inverse(self.coordinates, geometry, layer)
 
     def _check_same(self, other: VoxelTensor) -> None:
+        if not isinstance(other, VoxelTensor):
+            raise TypeError(f"[lacewing.VoxelTensor] the other must be a VoxelTensor, not {type(other).__name__}")
         if self.coordinates is not other.coordinates and not torch.equal(self.coordinates, other.coordinates):
             raise ValueError(
                 f"[lacewing.VoxelTensor] the two tensors lie on different voxels ({len(self.coordinates)} and "
