@@ -26,13 +26,13 @@ def installed() -> bool:
     return importlib.util.find_spec("spconv") is not None
 
 
-class Spconv:
-    """A process that keeps voxels, their kernel map, a layer and its inputs, and runs what it is asked to."""
+class SpconvProcess:
+    """A process with a worker in it, which is the only one to touch spconv."""
 
-    def __init__(self) -> None:
+    def __init__(self, worker: type) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
-        self._process = context.Process(target=_serve, args=(other, torch.get_num_threads()), daemon=True)
+        self._process = context.Process(target=_serve, args=(other, torch.get_num_threads(), worker), daemon=True)
         self._process.start()
 
     def _ask(self, *words: Any) -> Any:
@@ -41,6 +41,13 @@ class Spconv:
         if not good:
             raise RuntimeError(f"spconv's process: {answer}")
         return answer
+
+
+class Spconv(SpconvProcess):
+    """A process that keeps voxels, their kernel map, a layer and its inputs, and runs what it is asked to."""
+
+    def __init__(self) -> None:
+        super().__init__(_Worker)
 
     def set_voxels(self, voxels: Tensor) -> None:
         """(n, 4) int32; its map is built when a layer first runs."""
@@ -73,9 +80,9 @@ class Spconv:
         return source, target
 
 
-def _serve(pipe: Connection, threads: int) -> None:
+def _serve(pipe: Connection, threads: int, kind: type) -> None:
     torch.set_num_threads(threads)
-    worker = _Worker()
+    worker = kind()
     while True:
         try:
             name, *arguments = pipe.recv()
@@ -87,7 +94,7 @@ def _serve(pipe: Connection, threads: int) -> None:
             pipe.send((False, traceback.format_exc()))
 
 
-class _Worker:
+class SpconvWorker:
     """The other side: everything that touches spconv."""
 
     def __init__(self) -> None:
@@ -98,6 +105,10 @@ class _Worker:
             # Its backward pass asks for a CUDA stream even on the CPU, where it does not use it.
             ops.get_current_stream = lambda: 0
         self.spconv, self.ops = spconv, ops
+
+
+class _Worker(SpconvWorker):
+    """With one layer."""
 
     def set_voxels(self, array: Any) -> None:
         voxels = torch.from_numpy(array)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,15 +14,19 @@ from torch import Tensor
 from benchmarks.case import OURS, Case, Context, run_case
 from benchmarks.clouds import clouds
 from benchmarks.limits import Work
+from benchmarks.peers.spconv_layer import installed
+from benchmarks.peers.spconv_unet import SpconvUNet
 from benchmarks.registry import Outcome, workload
 from lacewing.conv import PlanCache, VoxelTensor
 
 BASELINE = "gather-GEMM-scatter"
+SPCONV = "spconv"
+INFERENCE = "inference"
 
 
 @workload("C3", "MinkUNet18 on a scan, plans included")
 def run(context: Context) -> Outcome:
-    """The same network and weights with the two algorithms; plans are built anew in every call."""
+    """The same network and weights with the two algorithms and on spconv; maps are built anew in every call."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
     from networks.minkunet import minkunet18
 
@@ -28,22 +34,38 @@ def run(context: Context) -> Outcome:
     net = minkunet18().to(context.device)
     name, voxels = next(iter(clouds(context.device, context.quick).items()))
     outcome = Outcome(notes=[f"{name}: {len(voxels):,} voxels, 4 input channels, 20 classes, fp32"])
-    for mode, step, tolerance in (("inference", _infer, 1e-3), ("training step", _train, 1e-2)):
+    spconv = SpconvUNet() if context.device.type == "cpu" and installed() else None
+    if spconv is None:
+        outcome.skipped.append(f"{SPCONV} (not installed, or not for this device)")
+    for mode, step, tolerance in ((INFERENCE, _infer, 1e-3), ("training step", _train, 1e-2)):
+        make_inputs = partial(_features, len(voxels), context.device)
+        contenders: dict[str, Any] = {
+            OURS: partial(step, net, "automatic", voxels),
+            BASELINE: partial(step, net, "gather_gemm_scatter", voxels),
+        }
+        readers: dict[str, Any] = {}
+        if spconv is not None:
+            spconv.set_net(net.state_dict(), voxels, make_inputs(0), training=mode != INFERENCE)
+            contenders[SPCONV] = lambda _: spconv.run()
+            readers[SPCONV] = lambda _: spconv.results(threads=1)
         case = Case(
             name=name,
             mode=mode,
-            contenders={
-                OURS: partial(step, net, "automatic", voxels),
-                BASELINE: partial(step, net, "gather_gemm_scatter", voxels),
-            },
-            make_inputs=partial(_features, len(voxels), context.device),
+            contenders=contenders,
+            make_inputs=make_inputs,
             oracle=partial(step, net, "gather_gemm_scatter", voxels),
             tolerances=[tolerance],
             work=Work(4 * len(voxels) * 24, 0),
+            readers=readers,
         )
         row = run_case(case, context)
+        if spconv is not None:
+            row = replace(row, peaks={**row.peaks, SPCONV: spconv.peak()})
         outcome.rows.append(row)
-        outcome.summary[f"{mode}: ratio to {BASELINE}"] = row.ratio(BASELINE)
+        for peer in row.peers:
+            outcome.summary[f"{mode}: ratio to {peer}"] = row.ratio(peer)
+    if spconv is not None:
+        outcome.notes.append(f"'{SPCONV}': in a process of its own, checked with one thread")
     return outcome
 
 

@@ -5,6 +5,7 @@
 // Errors are c10::Error with one sentence.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <tuple>
@@ -62,7 +63,9 @@ class LACEWING_API ConvolutionPlan {
   std::vector<at::Tensor> pack() const;
   static ConvolutionPlan unpack(const std::vector<at::Tensor>& tensors);
 
-  /// Throws where features on these coordinates are not features on the plan's source voxels, row by row.
+  /// Throws where the tensors of coordinates were changed in place since the plan was made.
+  void check_unchanged() const;
+  /// That, and throws where features on these coordinates are not features on the plan's source voxels, row by row.
   void check_source(const at::Tensor& coordinates) const;
 
   /// What the registered ops take.
@@ -73,11 +76,13 @@ class LACEWING_API ConvolutionPlan {
   ConvolutionPlan() = default;
   static ConvolutionPlan make(const std::optional<at::Tensor>& fine, const std::optional<at::Tensor>& coarse,
                               const ConvolutionKernel& kernel, const char* targets);
+  void note_versions();
 
   at::Tensor array_;
   std::vector<std::int64_t> meta_;
   at::Tensor source_;
   at::Tensor target_;
+  std::array<std::int64_t, 2> versions_{};  ///< of source and target, when the plan was made
   ConvolutionKernel kernel_;
 };
 

@@ -46,7 +46,7 @@ class LACEWING_API ConvParameters {
   ConvParameters& operator=(const ConvParameters&) = default;
   ConvParameters& operator=(ConvParameters&&) = default;
 
-  /// Uniform in +-1/sqrt(fan in), as torch's convolutions.
+  /// Uniform in +-1/sqrt(fan in), as torch's convolutions (whose fan in counts the outputs of transposed layers).
   void reset_parameters();
   /// (Cout, Cin/groups, *kernel_size), or (Cin, Cout/groups, *kernel_size) of a transposed layer; a view where there is
   /// one group.
@@ -59,13 +59,14 @@ class LACEWING_API ConvParameters {
   at::Tensor bias;  ///< undefined where there is none
 
  protected:
-  /// The layer's result over a plan, which must start from the voxels of x.
+  /// The layer's result over a plan, which must start from the voxels of x and have the layer's kernel and direction.
   VoxelTensor run(const VoxelTensor& x, const ConvolutionPlan& plan, std::vector<std::int64_t> stride) const;
   /// Steps of the voxels behind the layer.
   std::vector<std::int64_t> coarser(const VoxelTensor& x) const;
   std::vector<std::int64_t> finer(const VoxelTensor& x) const;
   std::string text(const char* name) const;
 
+  const char* layer_;
   bool transposed_;
 };
 

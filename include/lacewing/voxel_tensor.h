@@ -11,8 +11,9 @@
 namespace lacewing {
 
 /// The plans of one set of clouds: layers with the same coordinates and kernel share one. Coordinates are known by
-/// their tensor, not by their values; the plans keep them. All strided layers with one stride lead to the same tensor
-/// of coarse coordinates, whatever their kernel. Not for several threads at once.
+/// their tensor and its version, so that one changed in place gets new plans; the plans keep them. All strided layers
+/// with one stride lead to the same tensor of coarse coordinates, whatever their kernel. Not for several threads at
+/// once.
 class LACEWING_API PlanCache {
  public:
   explicit PlanCache(ConvolutionAlgorithm algorithm = ConvolutionAlgorithm::automatic) : algorithm_(algorithm) {}
@@ -23,22 +24,28 @@ class LACEWING_API PlanCache {
   /// The plan of a transposed convolution from these coordinates, to all reachable ones where none are given.
   ConvolutionPlan transposed(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
                              const std::optional<at::Tensor>& targets = std::nullopt);
-  /// The reversal of the plan that led to these coordinates with this kernel. Throws where there is none.
-  ConvolutionPlan inverse(const at::Tensor& coordinates, const ConvolutionKernel& kernel) const;
+  /// The reversal of the plan that led to these coordinates with this kernel. Throws where there is none, or where
+  /// several led there from different voxels; `layer` is who asks.
+  ConvolutionPlan inverse(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
+                          const char* layer = "InverseConv") const;
 
   std::size_t size() const { return plans_.size(); }
   ConvolutionAlgorithm algorithm() const { return algorithm_; }
 
  private:
+  /// A tensor and how often it was changed in place.
+  using Identity = std::tuple<const void*, std::int64_t>;
   /// Source, targets (null where made), kind of targets, and the kernel.
-  using Key = std::tuple<const void*, const void*, int, std::array<std::vector<std::int64_t>, 3>>;
+  using Key = std::tuple<Identity, Identity, int, std::array<std::vector<std::int64_t>, 3>>;
 
   template <typename Build>
   const ConvolutionPlan& find(Key key, Build&& build);
 
   ConvolutionAlgorithm algorithm_;
   std::map<Key, ConvolutionPlan> plans_;
-  std::map<std::tuple<const void*, std::vector<std::int64_t>>, at::Tensor> strided_;
+  std::map<std::tuple<Identity, std::vector<std::int64_t>>, at::Tensor> strided_;
+
+  static Identity id(const at::Tensor& tensor);
 };
 
 /// Features (voxels, C) on coordinates (voxels, 1 + axes), int32 with the batch index first; distinct voxels. A value:
@@ -69,6 +76,11 @@ class LACEWING_API VoxelTensor {
   }
   /// Features on other voxels of the same clouds.
   VoxelTensor on(at::Tensor features, at::Tensor coordinates, std::vector<std::int64_t> stride) const;
+  /// Features on the plan's targets; the plan is remembered as the way here, so that layers find the way back.
+  VoxelTensor through(const ConvolutionPlan& plan, at::Tensor features, std::vector<std::int64_t> stride) const;
+  /// The reversal of the plan with this kernel that these features came by, or else of the cache's; `layer` is who
+  /// asks.
+  ConvolutionPlan way_back(const ConvolutionKernel& kernel, const char* layer) const;
   /// The channels of both side by side, and the sum; both on the same voxels.
   VoxelTensor cat(const VoxelTensor& other) const;
   VoxelTensor operator+(const VoxelTensor& other) const;
@@ -78,6 +90,12 @@ class LACEWING_API VoxelTensor {
   VoxelTensor to(at::Device device) const;
 
  private:
+  /// Plans that led here, the last one first.
+  struct Passage {
+    ConvolutionPlan plan;
+    std::shared_ptr<const Passage> before;
+  };
+
   void check_same(const VoxelTensor& other) const;
 
   at::Tensor features_;
@@ -85,6 +103,7 @@ class LACEWING_API VoxelTensor {
   std::optional<std::int64_t> batch_size_;
   std::vector<std::int64_t> stride_;
   std::shared_ptr<PlanCache> cache_;
+  std::shared_ptr<const Passage> way_;
 };
 
 }  // namespace lacewing

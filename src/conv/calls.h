@@ -26,6 +26,10 @@ using PlanSignature = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const Optio
                                                                      at::IntArrayRef kernel_size,
                                                                      at::IntArrayRef stride, at::IntArrayRef dilation,
                                                                      std::string_view targets, std::string_view op);
+/// lacewing::check_conv_plan: throws where these are not the parts of a plan.
+using CheckPlanSignature = void(const at::Tensor& array, const at::Tensor& source, const at::Tensor& target,
+                                at::IntArrayRef meta, at::IntArrayRef kernel_size, at::IntArrayRef stride,
+                                at::IntArrayRef dilation);
 /// lacewing::sparse_max_pool: values and source rows.
 using MaxPoolSignature = std::tuple<at::Tensor, at::Tensor>(const at::Tensor& features, const at::Tensor& plan,
                                                             at::IntArrayRef meta);

@@ -5,14 +5,14 @@
 #include <lacewing/conv.h>
 #include <lacewing/dispatch/torch.h>
 
-#include "conv/calls.h"
-#include "conv/plan.h"
+#include "conv/check.h"
 #include "conv/voxels.h"
 
 namespace lacewing {
 namespace {
 
 using conv::PlanMeta;
+using conv::version_of;
 
 std::vector<std::int64_t> or_ones(const std::vector<std::int64_t>& values, std::size_t axes) {
   return values.empty() ? std::vector<std::int64_t>(axes, 1) : values;
@@ -43,8 +43,11 @@ ConvolutionPlan ConvolutionPlan::make(const std::optional<at::Tensor>& fine, con
   plan.meta_.assign(values, values + meta.numel());
   plan.source_ = fine ? *fine : made;
   plan.target_ = coarse ? *coarse : std::string_view(targets) == "same" ? *fine : made;
+  plan.note_versions();
   return plan;
 }
+
+void ConvolutionPlan::note_versions() { versions_ = {version_of(source_), version_of(target_)}; }
 
 ConvolutionPlan ConvolutionPlan::build(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
                                        ConvolutionTargets targets) {
@@ -66,6 +69,7 @@ ConvolutionPlan ConvolutionPlan::transposed() const {
   ConvolutionPlan plan = *this;
   plan.meta_ = PlanMeta::from(meta_).reverse().to_vector();
   std::swap(plan.source_, plan.target_);
+  std::swap(plan.versions_[0], plan.versions_[1]);
   return plan;
 }
 
@@ -82,6 +86,8 @@ ConvolutionPlan ConvolutionPlan::to(at::Device device) const {
   plan.array_ = array_.to(device);
   plan.source_ = source_.to(device);
   plan.target_ = target_.is_same(source_) ? plan.source_ : target_.to(device);
+  check_unchanged();
+  plan.note_versions();
   return plan;
 }
 
@@ -100,28 +106,21 @@ ConvolutionPlan ConvolutionPlan::unpack(const std::vector<at::Tensor>& tensors) 
   constexpr const char* kRefusal = "[lacewing.convolution_plan] these tensors are not a packed plan";
   TORCH_CHECK(tensors.size() == 7, kRefusal);
   const auto integers = [&](std::size_t at) {
+    TORCH_CHECK(tensors[at].defined() && tensors[at].scalar_type() == at::kLong && tensors[at].dim() == 1, kRefusal);
     const at::Tensor host = tensors[at].cpu().contiguous();
-    TORCH_CHECK(host.scalar_type() == at::kLong && host.dim() == 1, kRefusal);
     return std::vector<std::int64_t>(host.const_data_ptr<std::int64_t>(),
                                      host.const_data_ptr<std::int64_t>() + host.numel());
   };
   ConvolutionPlan plan;
+  plan.meta_ = integers(3);
+  plan.kernel_ = {integers(4), integers(5), integers(6)};
+  TORCH_CHECK(tensors[0].defined() && tensors[1].defined() && tensors[2].defined(), kRefusal);
+  call<conv::CheckPlanSignature>("lacewing::check_conv_plan", tensors[0], tensors[1], tensors[2], plan.meta_,
+                                 plan.kernel_.size, plan.kernel_.stride, plan.kernel_.dilation);
   plan.array_ = tensors[0];
   plan.source_ = tensors[1];
   plan.target_ = tensors[2];
-  plan.meta_ = integers(3);
-  plan.kernel_ = {integers(4), integers(5), integers(6)};
-  TORCH_CHECK(PlanMeta::valid(plan.meta_), kRefusal);
-  const PlanMeta meta = PlanMeta::from(plan.meta_);
-  const at::Tensor host = plan.array_.cpu().contiguous();
-  TORCH_CHECK(host.scalar_type() == at::kInt && host.dim() == 1 && host.numel() == meta.length() &&
-                  conv::in_range(meta, host.const_data_ptr<std::int32_t>()),
-              kRefusal);
-  const auto fits = [&](const at::Tensor& voxels, std::int64_t rows) {
-    return voxels.scalar_type() == at::kInt && voxels.dim() == 2 && voxels.size(0) == rows &&
-           voxels.size(1) == static_cast<std::int64_t>(plan.kernel_.size.size()) + 1;
-  };
-  TORCH_CHECK(fits(plan.source_, meta.source_rows()) && fits(plan.target_, meta.target_rows()), kRefusal);
+  plan.note_versions();
   return plan;
 }
 
@@ -140,7 +139,13 @@ std::tuple<at::Tensor, at::Tensor> ConvolutionPlan::pairs(std::int64_t tap) cons
   return meta.has(PlanMeta::reversed) ? std::tuple(coarse, fine) : std::tuple(fine, coarse);
 }
 
+void ConvolutionPlan::check_unchanged() const {
+  TORCH_CHECK(versions_[0] == version_of(source_) && versions_[1] == version_of(target_),
+              "[lacewing.convolution_plan] the coordinates of the plan were changed in place after it was built");
+}
+
 void ConvolutionPlan::check_source(const at::Tensor& coordinates) const {
+  check_unchanged();
   if (coordinates.is_same(source_) || (coordinates.sizes() == source_.sizes() && at::equal(coordinates, source_))) {
     return;
   }

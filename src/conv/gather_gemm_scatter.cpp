@@ -10,6 +10,7 @@
 
 #include "common/results.h"
 #include "common/stream.h"
+#include "conv/check.h"
 #include "kernels/dispatch/rows.h"
 
 namespace lacewing::conv {
@@ -18,9 +19,7 @@ namespace {
 using kernels::IndexArg;
 using kernels::RowsArg;
 
-bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
-
-at::ScalarType wide(at::ScalarType type) { return is_half(type) ? at::kFloat : type; }
+bool is_half(at::ScalarType type) { return wide(type) != type; }
 
 /// A workspace that is handed out from its front.
 class Workspace {
@@ -92,7 +91,7 @@ std::int64_t GemmConv::workspace(at::ScalarType type) const {
   std::int64_t bytes = Workspace::size(longest_tap, groups * in, sum) + Workspace::size(longest_tap, groups * out, sum);
   if (is_half(type)) {
     bytes += Workspace::size(map.source_rows, groups * in, sum) + Workspace::size(map.taps * groups * in, out, sum) +
-             Workspace::size(map.target_rows, groups * out, sum);
+             Workspace::size(map.target_rows, groups * out, sum) + Workspace::size(1, groups * out, sum);
   }
   return bytes;
 }
@@ -150,7 +149,8 @@ at::Tensor GemmConv::run(const at::Tensor& features, const at::Tensor& weight, c
     kernels.scatter_add(product, sums, map.target + begin);
   }
   if (bias.defined()) {
-    sums.add_(bias);
+    // Widened where there is room for it: torch would make a copy of its own.
+    sums.add_(is_half(type) ? space.take(1, groups * out, sum).copy_(bias) : bias);
   }
   if (is_half(type)) {
     y.copy_(sums);

@@ -59,12 +59,14 @@ Sizes divided(const Sizes& a, const Sizes& b) {
 }  // namespace
 
 ConvParameters::ConvParameters(const char* name, ConvOptions given, std::int64_t stride, bool transposed)
-    : options(std::move(given)), transposed_(transposed) {
+    : options(std::move(given)), layer_(name), transposed_(transposed) {
   check_kernel_size(name, options.kernel_size());
   const std::size_t axes = options.kernel_size().size();
   options.stride(per_axis(name, "stride", options.stride(), axes, stride));
   options.dilation(per_axis(name, "dilation", options.dilation(), axes, 1));
   const std::int64_t groups = options.groups();
+  TORCH_CHECK(options.in_channels() > 0 && options.out_channels() > 0, "[lacewing.", name,
+              "] channels must be positive, not ", options.in_channels(), " and ", options.out_channels());
   TORCH_CHECK(groups > 0 && options.in_channels() % groups == 0 && options.out_channels() % groups == 0, "[lacewing.",
               name, "] ", groups, " groups do not divide ", options.in_channels(), " input and ",
               options.out_channels(), " output channels");
@@ -77,12 +79,15 @@ void ConvParameters::reset_parameters() {
   }
   const std::int64_t groups = options.groups();
   const std::int64_t in = options.in_channels() / groups;
-  const double bound = 1.0 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, taps * in)));
+  const std::int64_t out = options.out_channels() / groups;
+  // As torch counts it: the second dim of the user layout, which is that of the outputs where it is transposed.
+  const std::int64_t fan_in = taps * (transposed_ ? out : in);
+  const double bound = 1.0 / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, fan_in)));
   const auto fresh = [&](at::IntArrayRef sizes, const at::Tensor& like) {
     const c10::NoGradGuard guard;
     return at::empty(sizes, like.defined() ? like.options() : at::TensorOptions()).uniform_(-bound, bound);
   };
-  weight = fresh({taps, groups, in, options.out_channels() / groups}, weight);
+  weight = fresh({taps, groups, in, out}, weight);
   bias = options.bias() ? fresh({options.out_channels()}, bias) : at::Tensor();
 }
 
@@ -102,10 +107,18 @@ ConvolutionKernel ConvParameters::kernel() const {
 }
 
 VoxelTensor ConvParameters::run(const VoxelTensor& x, const ConvolutionPlan& plan, Sizes stride) const {
+  const auto described = [](const ConvolutionKernel& kernel, bool transposed) {
+    return c10::str("kernel_size ", shape_text(at::IntArrayRef(kernel.size)), ", stride ",
+                    shape_text(at::IntArrayRef(kernel.stride)), ", dilation ",
+                    shape_text(at::IntArrayRef(kernel.dilation)), transposed ? ", transposed" : "");
+  };
+  const std::string of_plan = described(plan.kernel(), plan.is_transposed());
+  const std::string of_layer = described(kernel(), transposed_);
+  TORCH_CHECK(of_plan == of_layer, "[lacewing.", layer_, "] the plan has ", of_plan, ", but the layer has ", of_layer);
   plan.check_source(x.coordinates());
   const at::Tensor y =
       sparse_conv(x.features(), weight, plan, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
-  return x.on(y, plan.target(), std::move(stride));
+  return x.through(plan, y, std::move(stride));
 }
 
 Sizes ConvParameters::coarser(const VoxelTensor& x) const { return times(x.stride(), options.stride()); }
@@ -123,6 +136,8 @@ VoxelTensor SubmanifoldConvImpl::forward(const VoxelTensor& x) {
   return over(x, x.cache()->plan(x.coordinates(), kernel(), ConvolutionTargets::same));
 }
 VoxelTensor SubmanifoldConvImpl::over(const VoxelTensor& x, const ConvolutionPlan& plan) {
+  TORCH_CHECK(plan.target().is_same(plan.source()) || at::equal(plan.target(), plan.source()),
+              "[lacewing.SubmanifoldConv] the plan leads to other voxels than it comes from");
   return run(x, plan, x.stride());
 }
 
@@ -144,22 +159,22 @@ VoxelTensor SparseConvTransposeImpl::over(const VoxelTensor& x, const Convolutio
   return run(x, plan, finer(x));
 }
 
-VoxelTensor InverseConvImpl::forward(const VoxelTensor& x) {
-  return run(x, x.cache()->inverse(x.coordinates(), kernel()), finer(x));
-}
+VoxelTensor InverseConvImpl::forward(const VoxelTensor& x) { return run(x, x.way_back(kernel(), layer_), finer(x)); }
 
 SparsePoolImpl::SparsePoolImpl(PoolOptions given) : options(settled("SparsePool", std::move(given))) {}
 
 VoxelTensor SparsePoolImpl::forward(const VoxelTensor& x) {
   const ConvolutionPlan plan = x.cache()->plan(x.coordinates(), kernel_of(options), ConvolutionTargets::strided);
-  return x.on(sparse_pool(x.features(), plan, options.mode()), plan.target(), times(x.stride(), options.stride()));
+  plan.check_source(x.coordinates());
+  return x.through(plan, sparse_pool(x.features(), plan, options.mode()), times(x.stride(), options.stride()));
 }
 
 SparseUnpoolImpl::SparseUnpoolImpl(PoolOptions given) : options(settled("SparseUnpool", std::move(given))) {}
 
 VoxelTensor SparseUnpoolImpl::forward(const VoxelTensor& x) {
-  const ConvolutionPlan back = x.cache()->inverse(x.coordinates(), kernel_of(options));
-  return x.on(sparse_pool(x.features(), back, PoolMode::avg), back.target(), divided(x.stride(), options.stride()));
+  const ConvolutionPlan back = x.way_back(kernel_of(options), "SparseUnpool");
+  back.check_source(x.coordinates());
+  return x.through(back, sparse_pool(x.features(), back, PoolMode::avg), divided(x.stride(), options.stride()));
 }
 
 at::Tensor GlobalPoolImpl::forward(const VoxelTensor& x) {
@@ -207,20 +222,24 @@ void load_state_dict(torch::nn::Module& module, const torch::OrderedDict<std::st
   const c10::NoGradGuard guard;
   const auto layers = convolutions(module);
   const auto own = state_dict(module);
+  for (const auto& item : state) {
+    TORCH_CHECK(own.contains(item.key()), "[lacewing.load_state_dict] the module has no ", item.key());
+  }
   for (const auto& item : own) {
     const at::Tensor* const given = state.find(item.key());
-    TORCH_CHECK(given != nullptr, "[lacewing.load_state_dict] ", item.key(), " is missing");
+    TORCH_CHECK(given != nullptr && given->defined(), "[lacewing.load_state_dict] ", item.key(), " is missing");
     TORCH_CHECK(given->sizes() == item.value().sizes(), "[lacewing.load_state_dict] ", item.key(), " has the shape ",
                 shape_text(given->sizes()), ", but the module's has ", shape_text(item.value().sizes()));
+  }
+  // Only now that all of it fits is anything written.
+  for (const auto& item : own) {
+    const at::Tensor* const given = state.find(item.key());
     const auto layer = layers.find(item.key());
     if (layer != layers.end()) {
       layer->second->set_user_weight(*given);
     } else {
       item.value().copy_(*given);
     }
-  }
-  for (const auto& item : state) {
-    TORCH_CHECK(own.contains(item.key()), "[lacewing.load_state_dict] the module has no ", item.key());
   }
 }
 

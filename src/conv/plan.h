@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -48,9 +49,27 @@ struct PlanMeta {
   }
   /// Whether these integers can be a description.
   static bool valid(std::span<const std::int64_t> v) {
-    return v.size() > header && v[0] >= 0 && v[1] >= 0 && v[2] >= 0 &&
-           v.size() == header + static_cast<std::size_t>(v[2]) + 1 && v[header] == 0 && v[4] < v[2] && v[6] >= 0 &&
-           v[6] <= 2 && std::is_sorted(v.begin() + header, v.end());
+    constexpr std::int64_t kMostRows = std::numeric_limits<std::int32_t>::max();
+    constexpr std::int64_t kAllFlags = reversed | has_fine_order | has_coarse_order;
+    if (v.size() <= header || v[0] < 0 || v[0] > kMostRows || v[1] < 0 || v[1] > kMostRows || v[2] < 0 ||
+        v.size() - header - 1 != static_cast<std::size_t>(v[2]) || (v[3] & ~kAllFlags) != 0 || v[4] < -1 ||
+        v[4] >= v[2] || v[6] < 0 || v[6] > 2 || v[header] != 0) {
+      return false;
+    }
+    std::int64_t longest = 0;
+    for (std::int64_t tap = 0; tap < v[2]; ++tap) {
+      const std::int64_t* const offset = v.data() + header + tap;
+      // In this order: a difference of offsets that ascend does not overflow.
+      if (offset[1] < offset[0] || offset[1] - offset[0] > std::min(v[0], v[1])) {
+        return false;
+      }
+      const std::int64_t pairs = offset[1] - offset[0];
+      if (tap == v[4] && (v[0] != v[1] || pairs != v[0])) {
+        return false;
+      }
+      longest = tap == v[4] ? longest : std::max(longest, pairs);
+    }
+    return v[5] == longest;
   }
 
   bool has(std::int64_t flag) const { return (flags & flag) != 0; }
@@ -93,30 +112,6 @@ struct PlanParts {
     coarse_tiles = take(true, meta.taps * (PlanMeta::tiles(meta.coarse_rows) + 1));
   }
 };
-
-/// Whether every row and tile of a plan's array, in host memory, is in range.
-inline bool in_range(const PlanMeta& meta, const std::int32_t* array) {
-  const PlanParts<const std::int32_t> parts(meta, array);
-  const auto below = [](const std::int32_t* values, std::int64_t count, std::int64_t limit) {
-    return values == nullptr ||
-           std::all_of(values, values + count, [&](std::int32_t value) { return value >= 0 && value < limit; });
-  };
-  const auto ascend = [&](const std::int32_t* table, std::int64_t tiles) {
-    for (std::int64_t tap = 0; tap < meta.taps; ++tap, table += tiles + 1) {
-      const auto at = static_cast<std::size_t>(tap);
-      const std::int64_t pairs = meta.tap_offsets[at + 1] - meta.tap_offsets[at];
-      if (table[0] != 0 || table[tiles] != pairs || !std::is_sorted(table, table + tiles + 1)) {
-        return false;
-      }
-    }
-    return true;
-  };
-  return below(parts.fine, meta.pairs(), meta.fine_rows) && below(parts.coarse, meta.pairs(), meta.coarse_rows) &&
-         below(parts.fine_order, meta.fine_rows, meta.fine_rows) &&
-         below(parts.coarse_order, meta.coarse_rows, meta.coarse_rows) &&
-         ascend(parts.fine_tiles, PlanMeta::tiles(meta.fine_rows)) &&
-         ascend(parts.coarse_tiles, PlanMeta::tiles(meta.coarse_rows));
-}
 
 /// The kernels' view of a plan. `meta` must outlive it.
 inline kernels::ConvMap map_of(const PlanMeta& meta, const std::int32_t* array) {

@@ -1,8 +1,10 @@
 // Building plans and merging voxels from the user's tensors: checks with sentences, then the torch-free builders.
+#include <cstring>
 #include <string_view>
 #include <tuple>
 
 #include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/library.h>
 
 #include <lacewing/dispatch/torch.h>
@@ -10,6 +12,7 @@
 #include "conv/calls.h"
 #include "conv/kernel_map.h"
 #include "conv/lidar.h"
+#include "conv/plan_check.h"
 
 namespace lacewing::conv {
 namespace {
@@ -38,7 +41,12 @@ class HostCoordinates {
   Coordinates view() const {
     return {host_.const_data_ptr<std::int32_t>(), host_.size(0), static_cast<int>(host_.size(1)) - 1, name_};
   }
-  bool is(const HostCoordinates& other) const { return host_.is_alias_of(other.host_); }
+  /// Whether both hold the same voxels, row by row.
+  bool is(const HostCoordinates& other) const {
+    return host_.sizes() == other.host_.sizes() &&
+           (host_.const_data_ptr() == other.host_.const_data_ptr() ||
+            std::memcmp(host_.const_data_ptr(), other.host_.const_data_ptr(), host_.nbytes()) == 0);
+  }
 
  private:
   at::Tensor host_;
@@ -96,6 +104,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> conv_plan(const OptionalTensor& f
                                                          at::IntArrayRef dilation, std::string_view targets,
                                                          std::string_view op_name) {
   const std::string op(op_name);
+  // A plan may be kept and trained on: its tensors are none of inference mode.
+  const c10::InferenceMode normal(false);
   const at::Device device = fine ? fine->device() : coarse->device();
   TORCH_CHECK(!fine || !coarse || fine->device() == coarse->device(), "[lacewing.", op, "] the coordinates are on ",
               fine->device(), " and on ", coarse->device());
@@ -138,6 +148,36 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> conv_plan(const OptionalTensor& f
   });
 }
 
+/// Throws one sentence where these are not the parts of a plan, as conv_plan makes them.
+void check_parts(const at::Tensor& array, const at::Tensor& source, const at::Tensor& target, at::IntArrayRef meta,
+                 at::IntArrayRef kernel, at::IntArrayRef stride, at::IntArrayRef dilation) {
+  const std::string op = "convolution_plan";
+  constexpr const char* kRefusal = "[lacewing.convolution_plan] this is not a plan as it was saved: ";
+  TORCH_CHECK(array.defined() && source.defined() && target.defined(), kRefusal, "a tensor is undefined");
+  TORCH_CHECK(PlanMeta::valid(meta), kRefusal, "its description does not fit together");
+  const PlanMeta description = PlanMeta::from(meta);
+  TORCH_CHECK(array.scalar_type() == at::kInt && array.dim() == 1 && array.is_contiguous() &&
+                  array.size(0) == description.length(),
+              kRefusal, "its array is ", dtype_text(array.scalar_type()), " of shape ", shape_text(array.sizes()),
+              ", but the description says ", description.length(), " entries of int32");
+  TORCH_CHECK(source.device() == array.device() && target.device() == array.device(), kRefusal,
+              "its tensors are on several devices");
+  const HostCoordinates from(op, "source coordinates", source);
+  const HostCoordinates to(op, "target coordinates", target);
+  const int axes = from.view().axes;
+  TORCH_CHECK(from.view().rows == description.source_rows() && to.view().rows == description.target_rows() &&
+                  to.view().axes == axes,
+              kRefusal, "coordinates of shapes ", shape_text(source.sizes()), " and ", shape_text(target.sizes()),
+              " are not those of ", description.source_rows(), " and ", description.target_rows(), " voxels");
+  const Geometry geometry = geometry_of(op, kernel, stride, dilation, axes);
+  TORCH_CHECK(geometry.taps() == description.taps, kRefusal, "kernel_size ", shape_text(kernel), " has ",
+              geometry.taps(), " taps, but the description says ", description.taps);
+  const at::Tensor host = array.cpu();
+  const std::string flaw =
+      plan_flaw(description, host.const_data_ptr<std::int32_t>(), from.view(), to.view(), geometry);
+  TORCH_CHECK(flaw.empty(), kRefusal, flaw);
+}
+
 /// Distinct voxels in sorted order, the first row of each, and where each row went.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> unique(const at::Tensor& coordinates) {
   const std::string op = "unique_voxels";
@@ -153,9 +193,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> unique(const at::Tensor& coordina
 /// Points (n, 4) and classes (n,) of a generated scan.
 std::tuple<at::Tensor, at::Tensor> lidar(std::int64_t seed, std::int64_t beams, std::int64_t azimuths,
                                          std::int64_t objects) {
-  TORCH_CHECK(beams > 0 && azimuths > 0 && objects >= 0 && beams * azimuths < (std::int64_t{1} << 31),
+  constexpr std::int64_t kMostRays = std::numeric_limits<std::int32_t>::max();
+  TORCH_CHECK(beams > 0 && azimuths > 0 && objects >= 0,
               "[lacewing.synthetic_scan] beams and azimuths must be positive and objects not negative, not ", beams,
               ", ", azimuths, " and ", objects);
+  TORCH_CHECK(beams <= kMostRays / azimuths && objects <= kMostRays, "[lacewing.synthetic_scan] ", beams, " beams of ",
+              azimuths, " azimuths and ", objects, " objects are too many: there can be 2^31 - 1 rays and objects");
   LidarOptions options;
   options.seed = static_cast<std::uint64_t>(seed);
   options.beams = beams;
@@ -175,10 +218,16 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def(
       "sparse_conv_plan(Tensor? fine, Tensor? coarse, int[] kernel_size, int[] stride, int[] dilation, str targets, "
       "str op) -> (Tensor, Tensor, Tensor)");
+  m.def(
+      "check_conv_plan(Tensor array, Tensor source, Tensor target, int[] meta, int[] kernel_size, int[] stride, int[] "
+      "dilation) -> ()");
   m.def("unique_voxels(Tensor coordinates) -> (Tensor, Tensor, Tensor)");
 }
 
-TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) { m.impl("synthetic_scan", lidar); }
+TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) {
+  m.impl("synthetic_scan", lidar);
+  m.impl("check_conv_plan", check_parts);
+}
 
 TORCH_LIBRARY_IMPL(lacewing, CPU, m) {
   m.impl("sparse_conv_plan", conv_plan);

@@ -1,4 +1,7 @@
 // Pooling over plans and batch items and the merging of voxels, composed of registered ops: their gradients follow.
+#include <cmath>
+#include <limits>
+
 #include <ATen/Functions.h>
 #include <torch/library.h>
 
@@ -7,6 +10,7 @@
 #include <lacewing/product.h>
 
 #include "conv/check.h"
+#include "conv/voxels.h"
 
 namespace lacewing::conv {
 namespace {
@@ -19,9 +23,12 @@ at::Tensor pair_sums(const at::Tensor& features, const at::Tensor& plan, at::Int
 
 /// (targets, 1): how many pairs each target has, at least 1.
 at::Tensor pair_counts(const at::Tensor& features, const at::Tensor& plan, at::IntArrayRef meta) {
-  const at::Tensor ones = at::ones({PlanMeta::from(meta).source_rows(), 1}, features.options().dtype(at::kFloat));
-  return pair_sums(ones, plan, meta).clamp_min(1).to(features.scalar_type());
+  const at::Tensor ones = at::ones({PlanMeta::from(meta).source_rows(), 1}, features.options());
+  return pair_sums(ones, plan, meta).clamp_min(1);
 }
+
+/// Pools compute in the type of their features, whatever autocast says: torch's do so too.
+using WithoutAutocast = c10::impl::ExcludeDispatchKeyGuard;
 
 void check_mode(const char* op, std::string_view mode) {
   TORCH_CHECK_VALUE(mode == "sum" || mode == "avg" || mode == "max", "[lacewing.", op,
@@ -29,14 +36,18 @@ void check_mode(const char* op, std::string_view mode) {
 }
 
 at::Tensor pool(const at::Tensor& features, const at::Tensor& plan, at::IntArrayRef meta, std::string_view mode) {
+  const WithoutAutocast guard(c10::autocast_dispatch_keyset);
   check_mode("pool", mode);
   const PlanMeta description = check_plan("pool", plan, meta);
   check_rows("pool", "features", features, description.source_rows(), "source", plan);
   if (mode == "max") {
     return std::get<0>(max_pool_op().call(features, plan, meta));
   }
-  const at::Tensor sums = pair_sums(features, plan, meta);
-  return mode == "sum" ? sums : sums.div(pair_counts(features, plan, meta));
+  if (mode == "sum") {
+    return pair_sums(features, plan, meta);
+  }
+  const at::Tensor x = features.to(wide(features.scalar_type()));
+  return pair_sums(x, plan, meta).div(pair_counts(x, plan, meta)).to(features.scalar_type());
 }
 
 /// out[m] = the sum of the rows of features with index m.
@@ -47,11 +58,13 @@ at::Tensor sums_by_index(const at::Tensor& features, const at::Tensor& index, st
 }
 
 at::Tensor means_by_index(const at::Tensor& features, const at::Tensor& index, std::int64_t size) {
-  const at::Tensor counts = at::bincount(index, {}, size).clamp_min(1).to(features.scalar_type());
-  return sums_by_index(features, index, size).div(counts.unsqueeze(1));
+  const at::ScalarType sum = wide(features.scalar_type());
+  const at::Tensor counts = at::bincount(index, {}, size).clamp_min(1).to(sum);
+  return sums_by_index(features.to(sum), index, size).div(counts.unsqueeze(1)).to(features.scalar_type());
 }
 
 at::Tensor global(const at::Tensor& features, const at::Tensor& batch, std::int64_t batch_size, std::string_view mode) {
+  const WithoutAutocast guard(c10::autocast_dispatch_keyset);
   check_mode("global_pool", mode);
   dispatch::detail::check_rank("global_pool", "features", features, 2);
   TORCH_CHECK_VALUE(batch.dim() == 1 && batch.size(0) == features.size(0), "[lacewing.global_pool] ", features.size(0),
@@ -59,6 +72,7 @@ at::Tensor global(const at::Tensor& features, const at::Tensor& batch, std::int6
   TORCH_CHECK_VALUE(batch.scalar_type() == at::kInt || batch.scalar_type() == at::kLong,
                     "[lacewing.global_pool] batch must have dtype int32 or int64, not ",
                     dtype_text(batch.scalar_type()));
+  TORCH_CHECK_VALUE(batch_size >= 0, "[lacewing.global_pool] batch_size must not be negative, not ", batch_size);
   const at::Tensor items = batch.to(at::kLong);
   if (items.size(0) > 0) {
     const std::int64_t low = items.min().item<std::int64_t>();
@@ -75,12 +89,13 @@ at::Tensor global(const at::Tensor& features, const at::Tensor& batch, std::int6
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> reduce(const at::Tensor& features, const at::Tensor& coordinates,
                                                       std::string_view reduction) {
+  const WithoutAutocast guard(c10::autocast_dispatch_keyset);
   TORCH_CHECK_VALUE(reduction == "sum" || reduction == "mean" || reduction == "first",
                     "[lacewing.reduce_voxels] reduction must be 'sum', 'mean' or 'first', not '", reduction, "'");
   TORCH_CHECK_VALUE(features.dim() == 2 && coordinates.dim() == 2 && features.size(0) == coordinates.size(0),
                     "[lacewing.reduce_voxels] features of shape ", shape_text(features.sizes()),
                     " do not have one row for each row of coordinates of shape ", shape_text(coordinates.sizes()));
-  const auto [unique, first, inverse] = unique_voxels(coordinates);
+  const auto [unique, first, inverse] = lacewing::unique_voxels(coordinates);
   const at::Tensor merged = reduction == "first" ? features.index_select(0, first)
                             : reduction == "sum" ? sums_by_index(features, inverse, unique.size(0))
                                                  : means_by_index(features, inverse, unique.size(0));
@@ -91,17 +106,26 @@ at::Tensor quantized(const at::Tensor& points, at::ArrayRef<double> voxel_size, 
   TORCH_CHECK_VALUE(points.dim() == 2 && points.is_floating_point(),
                     "[lacewing.quantize] points must be floats of shape (points, axes), not ",
                     dtype_text(points.scalar_type()), " of shape ", shape_text(points.sizes()));
+  TORCH_CHECK_VALUE(points.size(1) >= 1 && points.size(1) <= kMaxAxes, "[lacewing.quantize] points have ",
+                    points.size(1), " axes, but voxels have 1 to ", kMaxAxes);
   TORCH_CHECK_VALUE(static_cast<std::int64_t>(voxel_size.size()) == points.size(1),
                     "[lacewing.quantize] voxel_size has ", voxel_size.size(), " entries, but the points have ",
                     points.size(1), " axes");
   for (const double size : voxel_size) {
-    TORCH_CHECK_VALUE(size > 0, "[lacewing.quantize] voxel_size must be positive, not ", size);
+    TORCH_CHECK_VALUE(size > 0 && std::isfinite(size),
+                      "[lacewing.quantize] voxel_size must be positive and finite, not ", size);
   }
   const std::int64_t count = points.size(0);
   TORCH_CHECK_VALUE(batch.scalar_type() == at::kInt || batch.scalar_type() == at::kLong,
                     "[lacewing.quantize] batch must have dtype int32 or int64, not ", dtype_text(batch.scalar_type()));
   TORCH_CHECK_VALUE(batch.dim() == 0 || (batch.dim() == 1 && batch.size(0) == count), "[lacewing.quantize] ", count,
                     " points have batch indices of shape ", shape_text(batch.sizes()));
+  if (batch.numel() > 0) {
+    const std::int64_t low = batch.min().item<std::int64_t>();
+    const std::int64_t high = batch.max().item<std::int64_t>();
+    TORCH_CHECK_VALUE(low >= 0 && high <= std::numeric_limits<std::int32_t>::max(), "[lacewing.quantize] batch index ",
+                      low < 0 ? low : high, " does not lie in [0, 2^31)");
+  }
   const at::Tensor sizes = at::tensor(voxel_size, at::kDouble).to(points.device());
   const at::Tensor cells = points.detach().to(at::kDouble).div(sizes).floor();
   const at::Tensor bad = cells.ge(-0x1p31).logical_and(cells.lt(0x1p31)).logical_not().any(1);
@@ -124,6 +148,13 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def("global_pool(Tensor features, Tensor batch, int batch_size, str mode) -> Tensor", global);
   m.def("reduce_voxels(Tensor features, Tensor coordinates, str reduction) -> (Tensor, Tensor, Tensor)", reduce);
   m.def("quantize(Tensor points, float[] voxel_size, Tensor batch) -> Tensor", quantized);
+}
+
+// vmap takes the composition apart too, instead of its fallback; the ops within have rules of their own.
+TORCH_LIBRARY_IMPL(lacewing, FuncTorchBatchedDecomposition, m) {
+  m.impl("sparse_pool", pool);
+  m.impl("global_pool", global);
+  m.impl("reduce_voxels", reduce);
 }
 
 }  // namespace lacewing::conv

@@ -1,12 +1,14 @@
+#include <algorithm>
+
 #include <ATen/Functions.h>
 
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/voxel_tensor.h>
 
+#include "conv/check.h"
+
 namespace lacewing {
 namespace {
-
-const void* id(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl(); }
 
 /// With the ones that an empty stride or dilation stands for.
 std::array<std::vector<std::int64_t>, 3> whole(const ConvolutionKernel& kernel) {
@@ -18,7 +20,16 @@ std::array<std::vector<std::int64_t>, 3> whole(const ConvolutionKernel& kernel) 
 constexpr int kGiven = 3;
 constexpr int kTransposed = 4;
 
+std::string text(const std::array<std::vector<std::int64_t>, 3>& geometry) {
+  const auto one = [&](std::size_t i) { return shape_text(at::IntArrayRef(geometry[i])); };
+  return "kernel_size " + one(0) + ", stride " + one(1) + " and dilation " + one(2);
+}
+
 }  // namespace
+
+PlanCache::Identity PlanCache::id(const at::Tensor& tensor) {
+  return {tensor.unsafeGetTensorImpl(), conv::version_of(tensor)};
+}
 
 template <typename Build>
 const ConvolutionPlan& PlanCache::find(Key key, Build&& build) {
@@ -30,7 +41,7 @@ const ConvolutionPlan& PlanCache::find(Key key, Build&& build) {
 ConvolutionPlan PlanCache::plan(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
                                 ConvolutionTargets targets) {
   const auto geometry = whole(kernel);
-  return find({id(coordinates), nullptr, static_cast<int>(targets), geometry}, [&] {
+  return find({id(coordinates), {}, static_cast<int>(targets), geometry}, [&] {
     if (targets != ConvolutionTargets::strided) {
       return ConvolutionPlan::build(coordinates, kernel, targets);
     }
@@ -52,20 +63,23 @@ ConvolutionPlan PlanCache::plan(const at::Tensor& coordinates, const Convolution
 
 ConvolutionPlan PlanCache::transposed(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
                                       const std::optional<at::Tensor>& targets) {
-  return find({id(coordinates), targets ? id(*targets) : nullptr, kTransposed, whole(kernel)},
+  return find({id(coordinates), targets ? id(*targets) : Identity(), kTransposed, whole(kernel)},
               [&] { return ConvolutionPlan::build_transposed(coordinates, kernel, targets); });
 }
 
-ConvolutionPlan PlanCache::inverse(const at::Tensor& coordinates, const ConvolutionKernel& kernel) const {
+ConvolutionPlan PlanCache::inverse(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
+                                   const char* layer) const {
   const auto geometry = whole(kernel);
+  const ConvolutionPlan* found = nullptr;
   for (const auto& [key, plan] : plans_) {
     if (plan.target().is_same(coordinates) && std::get<3>(key) == geometry && !plan.is_transposed()) {
-      return plan.transposed();
+      TORCH_CHECK(found == nullptr || found->source().is_same(plan.source()), "[lacewing.", layer, "] layers with ",
+                  text(geometry), " led to these voxels from different ones");
+      found = &plan;
     }
   }
-  TORCH_CHECK(false, "[lacewing.InverseConv] no layer with kernel_size ", shape_text(at::IntArrayRef(geometry[0])),
-              ", stride ", shape_text(at::IntArrayRef(geometry[1])), " and dilation ",
-              shape_text(at::IntArrayRef(geometry[2])), " led to these voxels");
+  TORCH_CHECK(found != nullptr, "[lacewing.", layer, "] no layer with ", text(geometry), " led to these voxels");
+  return found->transposed();
 }
 
 VoxelTensor::VoxelTensor(at::Tensor features, at::Tensor coordinates, std::optional<std::int64_t> batch_size,
@@ -86,6 +100,8 @@ VoxelTensor::VoxelTensor(at::Tensor features, at::Tensor coordinates, std::optio
   }
   TORCH_CHECK(static_cast<std::int64_t>(stride_.size()) == axes(), "[lacewing.VoxelTensor] stride has ", stride_.size(),
               " entries, but the coordinates have ", axes(), " axes");
+  TORCH_CHECK(std::all_of(stride_.begin(), stride_.end(), [](std::int64_t step) { return step > 0; }),
+              "[lacewing.VoxelTensor] stride must be positive, not ", shape_text(at::IntArrayRef(stride_)));
 }
 
 std::int64_t VoxelTensor::batch_size() const {
@@ -103,7 +119,27 @@ at::Tensor VoxelTensor::offsets() const {
 VoxelTensor VoxelTensor::replace(at::Tensor features) const { return on(std::move(features), coordinates_, stride_); }
 
 VoxelTensor VoxelTensor::on(at::Tensor features, at::Tensor coordinates, std::vector<std::int64_t> stride) const {
-  return {std::move(features), std::move(coordinates), batch_size_, std::move(stride), cache_};
+  VoxelTensor result(std::move(features), std::move(coordinates), batch_size_, std::move(stride), cache_);
+  result.way_ = way_;
+  return result;
+}
+
+VoxelTensor VoxelTensor::through(const ConvolutionPlan& plan, at::Tensor features,
+                                 std::vector<std::int64_t> stride) const {
+  VoxelTensor result = on(std::move(features), plan.target(), std::move(stride));
+  if (!plan.is_transposed() && !plan.target().is_same(plan.source())) {
+    result.way_ = std::make_shared<const Passage>(Passage{plan, way_});
+  }
+  return result;
+}
+
+ConvolutionPlan VoxelTensor::way_back(const ConvolutionKernel& kernel, const char* layer) const {
+  for (const Passage* step = way_.get(); step != nullptr; step = step->before.get()) {
+    if (step->plan.target().is_same(coordinates_) && whole(step->plan.kernel()) == whole(kernel)) {
+      return step->plan.transposed();
+    }
+  }
+  return cache_->inverse(coordinates_, kernel, layer);
 }
 
 void VoxelTensor::check_same(const VoxelTensor& other) const {

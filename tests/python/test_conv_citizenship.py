@@ -228,14 +228,16 @@ def test_one_plan_serves_several_threads(device: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["automatic", "gather_gemm_scatter"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_allocates_the_output_and_the_workspace(algorithm: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("biased", [False, True])
+def test_allocates_the_output_and_the_workspace(algorithm: str, dtype: torch.dtype, biased: bool) -> None:
     plan = ConvolutionPlan.build(cloud(2000, 3, extent=10), 3).with_algorithm(algorithm)
     x = random(2000, 32, dtype=dtype)
     weight = random(27, 1, 32, 48, dtype=dtype)
-    sparse_conv(x, weight, plan)
+    bias = random(48, dtype=dtype) if biased else None
+    sparse_conv(x, weight, plan, bias)
 
-    peak = peak_beyond(lambda: sparse_conv(x, weight, plan))
+    peak = peak_beyond(lambda: sparse_conv(x, weight, plan, bias))
 
     assert peak == 2000 * 48 * x.element_size() + sparse_conv_workspace(x, weight, plan)
 

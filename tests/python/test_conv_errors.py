@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from conv_support import cloud, random
-from lacewing.conv import ConvolutionPlan, quantize, reduce_voxels, sparse_conv, unique_voxels
+from lacewing.conv import (
+    ConvolutionPlan,
+    PlanCache,
+    SparseConv,
+    SparseUnpool,
+    SubmanifoldConv,
+    VoxelBatchNorm,
+    VoxelTensor,
+    global_pool,
+    max_pool,
+    quantize,
+    reduce_voxels,
+    sparse_conv,
+    sparse_conv_workspace,
+    sum_pool,
+    synthetic_scan,
+    unique_voxels,
+    unpool,
+    weight_from_user,
+)
 
 LIMIT = 2**31
 
@@ -40,7 +60,7 @@ def voxels(*rows, dtype=torch.int32) -> torch.Tensor:
         (voxels([0, 1]), {"targets": voxels([0, 1, 1])}, r"the two sets of coordinates have 1 and 2 axes"),
         (voxels([0, 1]), {"targets": voxels([0, 1], [0, 1])}, r"coarse coordinates\[1\] = \(0, 1\) repeats"),
         (voxels([0, 1]), {"targets": "all"}, r"targets must be a tensor, 'same', 'strided' or 'reachable', not 'all'"),
-        (voxels([0, 1]), {"kernel_size": 1.5}, r"kernel_size must hold integers|is not iterable"),
+        (voxels([0, 1]), {"kernel_size": 1.5}, r"kernel_size must hold integers, not 1\.5"),
         ([[0, 1]], {}, r"coordinates must be a tensor, not list"),
     ],
 )
@@ -136,7 +156,11 @@ def test_quantization() -> None:
     [
         (torch.tensor([[float("nan")]]), 1.0, r"points\[0\] = \(nan\) does not fit an int32 voxel"),
         (torch.tensor([[0.0], [1e10]]), 1.0, r"points\[1\] = \(1e\+10\) does not fit"),
-        (torch.tensor([[1.0]]), 0.0, r"voxel_size must be positive, not 0"),
+        (torch.tensor([[1.0]]), 0.0, r"voxel_size must be positive and finite, not 0"),
+        (torch.tensor([[1.0]]), float("inf"), r"voxel_size must be positive and finite, not inf"),
+        (torch.zeros(2, 5), 1.0, r"points have 5 axes, but voxels have 1 to 4"),
+        (torch.zeros(2, 0), 1.0, r"points have 0 axes, but voxels have 1 to 4"),
+        (torch.tensor(1.0), 1.0, r"points must be floats of shape \(points, axes\), not float32 of shape \(\)"),
         (torch.tensor([[1]]), 1.0, r"points must be floats of shape \(points, axes\)"),
     ],
 )
@@ -154,6 +178,68 @@ def test_quantization_refuses_bad_batches() -> None:
         quantize(points, 0.1, torch.zeros(3))
     with pytest.raises(ValueError, match="voxel_size has 3 entries, but the points have 2 axes"):
         quantize(points, [0.1, 0.1, 0.1])
+    for batch in (-1, 2**31, torch.tensor([0, 2**32, 1]), torch.tensor([0, -7, 1], dtype=torch.int32)):
+        with pytest.raises(ValueError, match=r"batch index -?\d+ does not lie in \[0, 2\^31\)"):
+            quantize(points, 0.1, batch)
+    with pytest.raises(TypeError, match="points must be a tensor, not list"):
+        quantize([[0.0]], 0.1)
+    with pytest.raises(TypeError, match="voxel_size must hold numbers, not 'a'"):
+        quantize(points, "a")
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    points = random(5, 3)
+
+    assert torch.equal(quantize(points, np.float32(0.5)), quantize(points, 0.5))
+    assert torch.equal(quantize(points, np.array([0.5, 0.25, 1.0])), quantize(points, [0.5, 0.25, 1.0]))
+    assert SparseConv(4, 4, np.int64(3)).kernel_size == (3, 3, 3)
+    assert SparseConv(4, 4, np.array([3, 2, 1])).kernel_size == (3, 2, 1)
+    assert ConvolutionPlan.build(cloud(10, 2), np.int32(3))._meta == ConvolutionPlan.build(cloud(10, 2), 3)._meta
+
+
+X = VoxelTensor(random(10, 4, dtype=torch.float32), cloud(10, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: reduce_voxels([1.0], X.coordinates), "features must be a tensor, not list"),
+        (lambda: reduce_voxels(X.features, [1]), "coordinates must be a tensor, not list"),
+        (lambda: unique_voxels([1]), "coordinates must be a tensor, not list"),
+        (lambda: max_pool(X.features, None), "plan must be a ConvolutionPlan, not NoneType"),
+        (lambda: unpool(X.features, "x"), "plan must be a ConvolutionPlan, not str"),
+        (lambda: sum_pool([1.0], PLAN), "features must be a tensor, not list"),
+        (lambda: global_pool([1.0], X.coordinates, 1), "features must be a tensor, not list"),
+        (lambda: global_pool(X.features, X.coordinates[:, 0], -1), "batch_size must not be negative, not -1"),
+        (lambda: sparse_conv(random(10, 2), random(9, 1, 2, 3), PLAN, [1.0]), "bias must be a tensor, not list"),
+        (lambda: SparseConv(4, 4, 1.5), "kernel_size must hold integers, not 1.5"),
+        (lambda: SparseConv(4, 4, "a"), "kernel_size must hold integers, not 'a'"),
+        (lambda: SparseConv(4, 4, True), "kernel_size must hold integers, not True"),
+        (lambda: SparseConv(-4, 4), "channels must be positive integers, not -4 and 4"),
+        (lambda: SparseConv(4, 4.0), "channels must be positive integers, not 4 and 4.0"),
+        (lambda: SubmanifoldConv(4, 4, axes=2)(X, plan="x"), "plan must be a ConvolutionPlan, not str"),
+        (lambda: SparseConv(4, 4, axes=2)(X, plan=""), "plan must be a ConvolutionPlan, not str"),
+        (lambda: SparseConv(4, 4)(X.features), "SparseConv] the input must be a VoxelTensor, not Tensor"),
+        (lambda: VoxelBatchNorm(4)(X.features), "VoxelBatchNorm] the input must be a VoxelTensor, not Tensor"),
+        (lambda: VoxelTensor([1.0], X.coordinates), "features must be a tensor, not list"),
+        (lambda: VoxelTensor(X.features.to_sparse(), X.coordinates), "features must be a dense tensor, not one of"),
+        (lambda: VoxelTensor(X.features, X.coordinates, stride=(1, 2, 3)), "stride must be 2 positive integers"),
+        (lambda: VoxelTensor(X.features, X.coordinates, stride=0), "stride must be 2 positive integers, not 0"),
+        (lambda: PlanCache("bogus"), "algorithm must be one of automatic, tiles, gather_gemm_scatter, not 'bogus'"),
+        (lambda: SparseUnpool(axes=2)(X), "[lacewing.SparseUnpool] no layer with kernel_size (2, 2), stride (2, 2)"),
+        (lambda: X.cat(X.features), "the other must be a VoxelTensor, not Tensor"),
+        (lambda: weight_from_user([1.0]), "weight must be a tensor, not list"),
+        (lambda: weight_from_user(random(3)), "a weight of shape (3,) is not in the user layout"),
+        (lambda: sparse_conv_workspace(X.features, X.features, None), "plan must be a ConvolutionPlan, not NoneType"),
+        (lambda: synthetic_scan(1.5), "seed must be an integer, not 1.5"),
+        (lambda: synthetic_scan(0, 2**40, 2**40), "are too many: there can be 2^31 - 1 rays and objects"),
+    ],
+)
+def test_arguments_of_the_wrong_kind(call, sentence: str) -> None:
+    with pytest.raises((TypeError, ValueError, RuntimeError)) as refused:
+        call()
+    assert str(refused.value).startswith("[lacewing.")
+    assert sentence in str(refused.value)
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean", "first"])

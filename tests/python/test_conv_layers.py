@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, prune
 
 from conv_support import cloud, dense, random
 from lacewing.conv import (
@@ -151,6 +152,111 @@ def test_bad_input(device: str) -> None:
         SubmanifoldConv(5, 6, axes=2, device=device)(x)
 
 
+def test_a_plan_of_another_kernel_is_refused(device: str) -> None:
+    x = voxels(device, 2, 20)
+    conv = SubmanifoldConv(4, 4, axes=2, device=device)
+    down = SparseConv(4, 4, 3, axes=2, device=device)
+    here = x.coordinates
+
+    for layer, plan, sentence in (
+        (conv, ConvolutionPlan.build(here, 3, 1, 2), r"dilation \(2, 2\), but the layer has .* dilation \(1, 1\)$"),
+        (conv, ConvolutionPlan.build(here, (1, 9)), r"kernel_size \(1, 9\), .* the layer has kernel_size \(3, 3\)"),
+        (conv, ConvolutionPlan.build(here, 3).transposed(), r"dilation \(1, 1\), transposed, but the layer has"),
+        (conv, ConvolutionPlan.build(here, 3, targets=here[:9]), "leads to other voxels than it comes from"),
+        (down, ConvolutionPlan.build(here, 3), r"stride \(1, 1\), .* but the layer has .* stride \(2, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            layer(x, plan=plan)
+    loaded = ConvolutionPlan.build(here.clone(), 3)
+    torch.testing.assert_close(conv(x, plan=loaded).features, conv(x).features)
+
+
+@pytest.mark.parametrize("shape", [(6, 4, 3, 3, 1), (6, 4, 9), (6, 4, 1, 3, 3, 1), (9, 1, 4, 6), (4, 6, 1, 3, 3)])
+def test_loading_refuses_a_weight_of_another_shape(shape: tuple[int, ...]) -> None:
+    layer = SubmanifoldConv(4, 6, (1, 3, 3))
+    before = layer.weight.detach().clone()
+
+    with pytest.raises(RuntimeError, match=r"size mismatch for weight: .* model is torch.Size\(\[6, 4, 1, 3, 3\]\)"):
+        layer.load_state_dict({"weight": torch.zeros(shape), "bias": layer.bias})
+    assert torch.equal(layer.weight, before)
+
+
+def test_inverse_layers_go_back_the_way_they_came(device: str) -> None:
+    a = voxels(device, 2, 20)
+    b = VoxelTensor(
+        random(30, 4, dtype=torch.float32, device=device), cloud(30, 2, seed=3, device=device), cache=a.cache
+    )
+    down = SparseConv(4, 4, axes=2, device=device)
+    up = InverseConv(4, 4, axes=2, device=device)
+    targets = down(a).coordinates.clone()
+
+    from_a, from_b = down(a, targets), down(b, targets)
+
+    assert up(from_a).coordinates is a.coordinates
+    assert up(from_b).coordinates is b.coordinates
+    assert SparseUnpool(axes=2)(from_b.map(torch.relu)).coordinates is b.coordinates
+    with pytest.raises(ValueError, match="led to these voxels from different ones"):
+        up(VoxelTensor(from_a.features, targets, cache=a.cache))
+
+
+@pytest.mark.parametrize("how", ["weight_norm", "spectral_norm", "prune"])
+def test_parametrised_layers_have_state_dicts(how: str) -> None:
+    def layer() -> nn.Module:
+        conv = SubmanifoldConv(4, 6, axes=2)
+        if how == "prune":
+            return prune.l1_unstructured(conv, "weight", 0.5)
+        return getattr(parametrizations, how)(conv)
+
+    x = voxels("cpu", 2, 20)
+    one, two = layer().eval(), layer().eval()
+
+    two.load_state_dict(one.state_dict())
+
+    torch.testing.assert_close(two(x).features, one(x).features)
+
+
+@pytest.mark.parametrize("kind", [SubmanifoldConv, SparseConvTranspose])
+def test_parameters_begin_as_torchs(kind) -> None:
+    torch.manual_seed(0)
+    reference = (nn.ConvTranspose2d if kind is SparseConvTranspose else nn.Conv2d)(64, 16, 3, groups=2)
+    layer = kind(64, 16, 3, groups=2, axes=2)
+
+    assert layer.user_weight.shape == reference.weight.shape
+    for found, expected in ((layer.weight, reference.weight), (layer.bias, reference.bias)):
+        assert float(found.detach().abs().max()) == pytest.approx(float(expected.detach().abs().max()), rel=0.15)
+
+
+def test_to_another_dtype(device: str) -> None:
+    x = voxels(device, 2, 20)
+
+    half = x.to(torch.float16)
+
+    assert half.features.dtype == torch.float16
+    assert half.coordinates is x.coordinates
+    assert half.cache is x.cache
+
+
+def test_names_of_minkowski_engine(device: str) -> None:
+    net = nn.Sequential()
+    net.conv, net.norm = SubmanifoldConv(2, 3, axes=2, bias=False), VoxelBatchNorm(3)
+    net.head, net.plain = Pointwise(nn.Linear(3, 3)), Pointwise(nn.BatchNorm1d(3))
+    net.to(device)
+    expected = {k: random(*v.shape, dtype=v.dtype) if v.is_floating_point() else v for k, v in net.state_dict().items()}
+    names = {"norm.": "norm.bn.", "head.module.": "head.linear.", "plain.module.": "plain.bn."}
+    order = [(a + 1) * 3 + b + 1 for a, b in foreign_steps("minkowski", (3, 3))]
+    state = {}
+    for key, value in expected.items():
+        ours = next((prefix for prefix in names if key.startswith(prefix)), "")
+        state[names.get(ours, "") + key.removeprefix(ours)] = value
+    weight = state.pop("conv.weight").flatten(2).permute(2, 1, 0)
+    state["conv.kernel"] = foreign(weight[order], (3, 3), "minkowski")
+
+    net.load_state_dict(convert_state_dict(state, "minkowski", net))
+
+    for key, value in net.state_dict().items():
+        torch.testing.assert_close(value.cpu(), expected[key], msg=key)
+
+
 STYLES = ["spconv", "spconv1", "minkowski", "torchsparse"]
 
 
@@ -173,13 +279,15 @@ def foreign_steps(style: str, size: tuple[int, ...]) -> list[tuple[int, ...]]:
 def foreign(matrices, size: tuple[int, ...], style: str):
     """(taps, Cin, Cout) in the other library's order of taps, as it stores them."""
     cin, cout = matrices.shape[1:]
+    if style == "spconv" and len(matrices) == 1:  # torch.mm(features, weight.view(Cin, Cout)) in its conv.py
+        return matrices.reshape(cout, *size, cin).clone()
     if style == "spconv":
         return matrices.view(*size, cin, cout).movedim(-1, 0).clone()
     return matrices.view(*size, cin, cout).clone() if style == "spconv1" else matrices.clone()
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("size", [(3, 3, 3), (2, 2, 2), (3, 1, 5), (2, 3), (3,)], ids=str)
+@pytest.mark.parametrize("size", [(3, 3, 3), (2, 2, 2), (3, 1, 5), (1, 1, 1), (2, 3), (3,)], ids=str)
 def test_converted_weights_compute_what_they_did(style: str, size: tuple[int, ...]) -> None:
     """The other library's convolution, voxel by voxel with dictionaries, against ours with the converted weight."""
     matrices = random(math.prod(size), 2, 3)
@@ -206,9 +314,13 @@ def test_spconv_itself_agrees() -> None:
 
     torch.manual_seed(0)
     theirs = spconv.SparseSequential(
-        spconv.SubMConv3d(4, 8, (3, 1, 3), bias=True), spconv.SparseConv3d(8, 6, 2, 2, bias=False)
+        spconv.SubMConv3d(4, 8, (3, 1, 3), bias=True),
+        spconv.SubMConv3d(8, 5, 1, bias=False),
+        spconv.SparseConv3d(5, 6, 2, 2, bias=False),
     )
-    mine = nn.Sequential(SubmanifoldConv(4, 8, (3, 1, 3)), SparseConv(8, 6, 2, 2, bias=False))
+    mine = nn.Sequential(
+        SubmanifoldConv(4, 8, (3, 1, 3)), SubmanifoldConv(8, 5, 1, bias=False), SparseConv(5, 6, 2, 2, bias=False)
+    )
     coordinates = cloud(60, 3, extent=4, batch=1)
     coordinates[:, 1:] += 4
     x = random(60, 4, dtype=torch.float32)

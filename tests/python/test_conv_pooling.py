@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
+from torch.func import grad, vmap
 
 import lacewing
 from conv_support import Kernel, cloud, kernel, pairs, random
@@ -16,6 +17,7 @@ from lacewing.conv import (
     max_pool_with_indices,
     max_unpool,
     pool,
+    reduce_voxels,
     sum_pool,
     unpool,
 )
@@ -151,6 +153,71 @@ def test_global_pooling(mode: str, device: str) -> None:
     rows = [reduce(x[batch == b]) if (batch == b).any() else x.new_zeros(3) for b in range(4)]
     torch.testing.assert_close(out, torch.stack(rows))
     assert gradcheck(lambda x: global_pool(x, batch, 4, mode), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_means_of_half_types_do_not_overflow(dtype: torch.dtype, device: str) -> None:
+    grid = torch.cartesian_prod(torch.arange(1), *[torch.arange(5)] * 3).int().to(device)
+    plan = ConvolutionPlan.build(grid, 3)
+    big = torch.full((125, 2), 5000.0, dtype=dtype, device=device)
+    ones = torch.ones(70000, 1, dtype=dtype, device=device)
+
+    for out in (avg_pool(big, plan), unpool(big, plan)):
+        torch.testing.assert_close(out, big, rtol=0, atol=0)
+    zeros = torch.zeros(70000, 2, dtype=torch.int32, device=device)
+    assert torch.equal(global_pool(ones, zeros[:, 0], 1, "avg"), ones[:1])
+    thousands = ones[:100] * 1000
+    assert torch.equal(reduce_voxels(thousands, zeros[:100], "mean")[0], thousands[:1])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("low", [torch.float16, torch.bfloat16], ids=str)
+def test_pools_keep_their_dtype_under_autocast(mode: str, low: torch.dtype, device: str) -> None:
+    plan = make(KERNELS[1], 60, device)
+    x = 200.7 + random(60, 3, dtype=torch.float32, device=device)
+    batch = plan.source[:, 0]
+
+    def results():
+        merged, _, _ = reduce_voxels(x, plan.source, "mean" if mode == "avg" else "sum")
+        return pool(x, plan, mode), unpool(pool(x, plan, mode), plan), global_pool(x, batch, 2, mode), merged
+
+    with torch.autocast(device, low):
+        found = results()
+
+    torch.testing.assert_close(found, results(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_vmap_of_pools(mode: str, device: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Values and gradients, without torch's fallback, which says so on the standard error."""
+    plan = make(KERNELS[1], 60, device)
+    x = random(3, 60, 2, device=device)
+
+    for f in (lambda f: pool(f, plan, mode), grad(lambda f: pool(f, plan, mode).sin().sum())):
+        torch.testing.assert_close(vmap(f)(x), torch.stack([f(one) for one in x]))
+    assert "There is a performance drop" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_vmap_of_pooling_by_index(mode: str, device: str, capfd: pytest.CaptureFixture[str]) -> None:
+    batch = torch.tensor([0, 1, 0, 1, 1], device=device)
+    voxels = torch.stack([batch, batch], 1).int()
+    x = random(3, 5, 2, device=device)
+    reduction = {"sum": "sum", "avg": "mean", "max": "first"}[mode]
+
+    for f in (lambda f: global_pool(f, batch, 2, mode), lambda f: reduce_voxels(f, voxels, reduction)[0]):
+        torch.testing.assert_close(vmap(f)(x), torch.stack([f(one) for one in x]))
+    assert "There is a performance drop" not in capfd.readouterr().err
+
+
+def test_rows_out_of_range_are_refused(device: str) -> None:
+    plan = make(KERNELS[0], 9, device)
+    values, rows = max_pool_with_indices(random(9, 2, device=device), plan)
+
+    for row in (-2, 9):
+        rows[0, 1] = row
+        with pytest.raises(ValueError, match=rf"row {row} is out of range: the plan's source has 9 voxels"):
+            max_unpool(values, rows, plan)
 
 
 def test_bad_input(device: str) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .._library import ops
 from .._plan import check_tensor
-from .plan import ConvolutionPlan
+from .plan import ConvolutionPlan, check_plan
 
 Layout = Literal["internal", "user"]
 
@@ -18,6 +18,9 @@ def weight_from_user(weight: Tensor, groups: int = 1, transposed: bool = False) 
 
     ``transposed``: from (Cin, Cout/groups, *kernel), the layout of torch's transposed convolutions.
     """
+    check_tensor("sparse_conv", "weight", weight)
+    if weight.dim() < 3:
+        raise ValueError(f"[lacewing.sparse_conv] a weight of shape {tuple(weight.shape)} is not in the user layout")
     first, second = weight.shape[:2]
     if groups < 1 or first % groups:
         raise ValueError(
@@ -59,10 +62,11 @@ def sparse_conv(
     and bias. Allocates the result and what ``sparse_conv_workspace`` tells. Deterministic: the same bits for every run
     and, but for the algorithm gather_gemm_scatter, for every number of threads.
     """
-    if not isinstance(plan, ConvolutionPlan):
-        raise TypeError(f"[lacewing.sparse_conv] plan must be a ConvolutionPlan, not {type(plan).__name__}")
+    check_plan("sparse_conv", plan)
     check_tensor("sparse_conv", "features", features)
     check_tensor("sparse_conv", "weight", weight)
+    if bias is not None:
+        check_tensor("sparse_conv", "bias", bias)
     if coordinates is not None:
         plan.check_source(coordinates)
     if layout == "user":
@@ -81,5 +85,6 @@ def sparse_conv(
 
 def sparse_conv_workspace(features: Tensor, weight: Tensor, plan: ConvolutionPlan) -> int:
     """The bytes that ``sparse_conv`` allocates beside its result, for a weight in the internal layout."""
+    check_plan("sparse_conv_workspace", plan)
     size: int = ops.sparse_conv_workspace(features, weight, plan._array, plan._meta, False)
     return size

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from .functional import sparse_conv, weight_from_user, weight_to_user
-from .plan import ConvolutionPlan, PerAxis, per_axis
+from .plan import ConvolutionPlan, Geometry, PerAxis, check_plan, per_axis
 from .pooling import PoolMode, global_pool, pool, unpool
-from .tensor import Geometry, VoxelTensor
+from .tensor import VoxelTensor
 
 
 class _Options(TypedDict, total=False):
@@ -23,6 +23,13 @@ class _Options(TypedDict, total=False):
     axes: int
     device: torch.device | str | None
     dtype: torch.dtype | None
+
+
+def _voxels(layer: nn.Module, x: object) -> VoxelTensor:
+    """A layer's input is a VoxelTensor."""
+    if not isinstance(x, VoxelTensor):
+        raise TypeError(f"[lacewing.{type(layer).__name__}] the input must be a VoxelTensor, not {type(x).__name__}")
+    return x
 
 
 class _Kernel(nn.Module):
@@ -74,6 +81,10 @@ class _Conv(_Kernel):
     ) -> None:
         super().__init__(axes, kernel_size, stride, dilation)
         name = type(self).__name__
+        if not all(isinstance(n, int) and n > 0 for n in (in_channels, out_channels)):
+            raise ValueError(
+                f"[lacewing.{name}] channels must be positive integers, not {in_channels!r} and {out_channels!r}"
+            )
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(
                 f"[lacewing.{name}] {groups} groups do not divide {in_channels} input and {out_channels} output "
@@ -88,8 +99,9 @@ class _Conv(_Kernel):
         self.register_load_state_dict_pre_hook(_load_user_layout)  # type: ignore[no-untyped-call]
 
     def reset_parameters(self) -> None:
-        """Uniform in +-1/sqrt(fan in), as torch's convolutions."""
-        bound = 1 / math.sqrt(max(1, self.weight.shape[0] * self.weight.shape[2]))
+        """Uniform in +-1/sqrt(fan in) as torch's convolutions; fan in counts the outputs of transposed layers."""
+        taps, _, cin, cout = self.weight.shape
+        bound = 1 / math.sqrt(max(1, taps * (cout if self._transposed else cin)))
         nn.init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
             nn.init.uniform_(self.bias, -bound, bound)
@@ -100,8 +112,15 @@ class _Conv(_Kernel):
         return weight_to_user(self.weight, self.kernel_size, self._transposed)
 
     def _run(self, x: VoxelTensor, plan: ConvolutionPlan, stride: tuple[int, ...]) -> VoxelTensor:
+        name = type(self).__name__
+        check_plan(name, plan)
+        if (plan._geometry, plan.is_transposed) != (self.geometry, self._transposed):
+            text = "kernel_size {}, stride {}, dilation {}"
+            of_plan = text.format(*plan._geometry) + (", transposed" if plan.is_transposed else "")
+            of_layer = text.format(*self.geometry) + (", transposed" if self._transposed else "")
+            raise ValueError(f"[lacewing.{name}] the plan has {of_plan}, but the layer has {of_layer}")
         plan.check_source(x.coordinates)
-        return x.on(sparse_conv(x.features, self.weight, plan, self.bias), plan.target, stride)
+        return x.through(plan, sparse_conv(x.features, self.weight, plan, self.bias), stride)
 
     def extra_repr(self) -> str:
         """What the layer's line shows."""
@@ -111,14 +130,27 @@ class _Conv(_Kernel):
 
 def _save_user_layout(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
     assert isinstance(module, _Conv)
-    state[prefix + "weight"] = weight_to_user(state[prefix + "weight"], module.kernel_size, module._transposed)
-
-
-def _load_user_layout(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    assert isinstance(module, _Conv)
     weight = state.get(prefix + "weight")
-    if isinstance(weight, Tensor) and weight.dim() > 2:
-        state[prefix + "weight"] = weight_from_user(weight, module.groups, module._transposed)
+    # A parametrised or pruned layer keeps its weight by other names, in the internal layout.
+    if isinstance(weight, Tensor):
+        state[prefix + "weight"] = weight_to_user(weight, module.kernel_size, module._transposed)
+
+
+def _load_user_layout(module: nn.Module, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+    assert isinstance(module, _Conv)
+    key, errors = prefix + "weight", rest[-1]
+    weight = state.get(key)
+    if not isinstance(weight, Tensor):
+        return
+    own = module.user_weight
+    if weight.shape == own.shape:
+        state[key] = weight_from_user(weight, module.groups, module._transposed)
+        return
+    errors.append(
+        f"size mismatch for {key}: copying a param with shape {weight.shape} from checkpoint, the shape in current "
+        f"model is {own.shape}."
+    )
+    state[key] = module.weight.detach()
 
 
 class SubmanifoldConv(_Conv):
@@ -131,7 +163,14 @@ class SubmanifoldConv(_Conv):
 
     def forward(self, x: VoxelTensor, *, plan: ConvolutionPlan | None = None) -> VoxelTensor:
         """Cin channels to Cout, on the same voxels; over a plan that was built before, where one is given."""
-        return self._run(x, plan or x.cache.plan(x.coordinates, self.geometry, "same"), x.stride)
+        _voxels(self, x)
+        if plan is None:
+            plan = x.cache.plan(x.coordinates, self.geometry, "same")
+        elif check_plan("SubmanifoldConv", plan).target is not plan.source and not torch.equal(
+            plan.target, plan.source
+        ):
+            raise ValueError("[lacewing.SubmanifoldConv] the plan leads to other voxels than it comes from")
+        return self._run(x, plan, x.stride)
 
 
 class SparseConv(_Conv):
@@ -154,8 +193,10 @@ class SparseConv(_Conv):
         self, x: VoxelTensor, targets: Tensor | None = None, *, plan: ConvolutionPlan | None = None
     ) -> VoxelTensor:
         """To the layer's targets, to the coordinates that are given, or over a plan that was built before."""
-        wanted = self.targets if targets is None else targets
-        return self._run(x, plan or x.cache.plan(x.coordinates, self.geometry, wanted), self._coarser(x))
+        _voxels(self, x)
+        if plan is None:
+            plan = x.cache.plan(x.coordinates, self.geometry, self.targets if targets is None else targets)
+        return self._run(x, plan, self._coarser(x))
 
 
 class SparseConvTranspose(_Conv):
@@ -167,7 +208,10 @@ class SparseConvTranspose(_Conv):
         self, x: VoxelTensor, targets: Tensor | None = None, *, plan: ConvolutionPlan | None = None
     ) -> VoxelTensor:
         """To the fine coordinates that are given, or to all reachable ones; prune those with VoxelTensor.prune."""
-        return self._run(x, plan or x.cache.transposed(x.coordinates, self.geometry, targets), self._finer(x))
+        _voxels(self, x)
+        if plan is None:
+            plan = x.cache.transposed(x.coordinates, self.geometry, targets)
+        return self._run(x, plan, self._finer(x))
 
 
 class InverseConv(_Conv):
@@ -177,7 +221,7 @@ class InverseConv(_Conv):
 
     def forward(self, x: VoxelTensor) -> VoxelTensor:
         """To the voxels before the matching SparseConv; shares its plan."""
-        return self._run(x, x.cache.inverse(x.coordinates, self.geometry), self._finer(x))
+        return self._run(x, _voxels(self, x).way_back(self.geometry, "InverseConv"), self._finer(x))
 
 
 class SparsePool(_Kernel):
@@ -191,8 +235,9 @@ class SparsePool(_Kernel):
 
     def forward(self, x: VoxelTensor) -> VoxelTensor:
         """The same channels on coarser voxels."""
-        plan = x.cache.plan(x.coordinates, self.geometry, "strided")
-        return x.on(pool(x.features, plan, self.mode), plan.target, self._coarser(x))
+        plan = _voxels(self, x).cache.plan(x.coordinates, self.geometry, "strided")
+        plan.check_source(x.coordinates)
+        return x.through(plan, pool(x.features, plan, self.mode), self._coarser(x))
 
 
 class SparseUnpool(_Kernel):
@@ -203,8 +248,9 @@ class SparseUnpool(_Kernel):
 
     def forward(self, x: VoxelTensor) -> VoxelTensor:
         """The same channels on the finer voxels."""
-        plan = x.cache.inverse(x.coordinates, self.geometry)
-        return x.on(unpool(x.features, plan.transposed()), plan.target, self._finer(x))
+        back = _voxels(self, x).way_back(self.geometry, "SparseUnpool")
+        back.check_source(x.coordinates)
+        return x.through(back, unpool(x.features, back.transposed()), self._finer(x))
 
 
 class GlobalPool(nn.Module):
@@ -216,7 +262,7 @@ class GlobalPool(nn.Module):
 
     def forward(self, x: VoxelTensor) -> Tensor:
         """A plain tensor, one row for each cloud."""
-        return global_pool(x.features, x.coordinates[:, 0], x.batch_size, self.mode)
+        return global_pool(_voxels(self, x).features, x.coordinates[:, 0], x.batch_size, self.mode)
 
 
 class VoxelBatchNorm(nn.BatchNorm1d):
@@ -224,7 +270,7 @@ class VoxelBatchNorm(nn.BatchNorm1d):
 
     def forward(self, x: VoxelTensor) -> VoxelTensor:  # type: ignore[override]
         """The same voxels."""
-        return x.map(super().forward)
+        return _voxels(self, x).map(super().forward)
 
 
 class Pointwise(nn.Module):
@@ -236,4 +282,4 @@ class Pointwise(nn.Module):
 
     def forward(self, x: VoxelTensor) -> VoxelTensor:
         """The same voxels."""
-        return x.map(self.module)
+        return _voxels(self, x).map(self.module)

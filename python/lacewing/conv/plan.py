@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn, SupportsIndex
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from .._library import ops
@@ -14,7 +16,9 @@ from .._library import ops
 Targets = Literal["same", "strided", "reachable"]
 """The rule that makes target coordinates; a tensor gives them instead."""
 
-PerAxis = int | Sequence[int]
+PerAxis = SupportsIndex | Sequence[SupportsIndex]
+Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Kernel size, stride and dilation."""
 
 ALGORITHMS = ("automatic", "tiles", "gather_gemm_scatter")
 _REVERSED = 1
@@ -24,10 +28,33 @@ _HEADER = 7
 
 def per_axis(op: str, name: str, value: PerAxis, axes: int) -> tuple[int, ...]:
     """One integer per axis; a single one is for all."""
-    values = (value,) * axes if isinstance(value, int) else tuple(value)
-    if not all(isinstance(v, int) and not isinstance(v, bool) for v in values):
-        raise TypeError(f"[lacewing.{op}] {name} must hold integers, not {value!r}")
-    return values
+    try:
+        return (_integer(value),) * axes
+    except TypeError:
+        pass
+    try:
+        return tuple(_integer(v) for v in value)  # type: ignore[union-attr]
+    except TypeError:
+        raise TypeError(f"[lacewing.{op}] {name} must hold integers, not {value!r}") from None
+
+
+def _integer(value: object) -> int:
+    if isinstance(value, bool):
+        raise TypeError("a bool is not an integer")
+    return operator.index(value)  # type: ignore[arg-type]
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was changed in place; tensors of inference mode and of a trace do not tell."""
+    silent = torch.compiler.is_compiling() or not isinstance(tensor, Tensor) or tensor.is_inference()
+    return 0 if silent else tensor._version
+
+
+def check_plan(op: str, plan: object) -> ConvolutionPlan:
+    """A plan is a ConvolutionPlan."""
+    if not isinstance(plan, ConvolutionPlan):
+        raise TypeError(f"[lacewing.{op}] plan must be a ConvolutionPlan, not {type(plan).__name__}")
+    return plan
 
 
 def _axes(op: str, coordinates: object) -> int:
@@ -36,9 +63,7 @@ def _axes(op: str, coordinates: object) -> int:
     return coordinates.shape[1] - 1 if coordinates.dim() == 2 else 0
 
 
-def _geometry_of(
-    op: str, coordinates: object, kernel_size: PerAxis, stride: PerAxis, dilation: PerAxis
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def _geometry_of(op: str, coordinates: object, kernel_size: PerAxis, stride: PerAxis, dilation: PerAxis) -> Geometry:
     """Kernel size, stride and dilation, one number for each axis of the coordinates."""
     axes = _axes(op, coordinates)
     return (
@@ -54,7 +79,8 @@ class ConvolutionPlan:
     One relation holds per axis: ``fine = stride * coarse + dilation * (tap - (kernel_size - 1) // 2)``. A plan from
     ``ConvolutionPlan.build`` goes from fine to coarse voxels, a transposed one back, over the same memory. Coordinates
     are int32 tensors (voxels, 1 + axes) with the batch index first and 1 to 4 axes. Plans pickle, copy, move between
-    devices and pass through ``torch.compile``.
+    devices and pass through ``torch.compile``. A plan keeps the tensors of coordinates that it was built from; where
+    one is changed in place, the plan refuses to check voxels from then on.
 
     >>> plan = ConvolutionPlan.build(coordinates, kernel_size=3)
     >>> out = sparse_conv(features, weight, plan)
@@ -70,6 +96,7 @@ class ConvolutionPlan:
 
     _array: Tensor
     _meta: tuple[int, ...]
+    _versions: tuple[int, int]
 
     @staticmethod
     def _make(
@@ -77,12 +104,23 @@ class ConvolutionPlan:
         meta: tuple[int, ...],
         source: Tensor,
         target: Tensor,
-        geometry: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+        geometry: Geometry,
+        versions: tuple[int, int] | None = None,
     ) -> ConvolutionPlan:
         plan = object.__new__(ConvolutionPlan)
-        plan._array, plan._meta, plan.source, plan.target = array, meta, source, target
-        plan.kernel_size, plan.stride, plan.dilation = geometry
+        kernel_size, stride, dilation = geometry
+        state = {"_array": array, "_meta": meta, "source": source, "target": target}
+        state |= {"kernel_size": kernel_size, "stride": stride, "dilation": dilation}
+        state["_versions"] = (version_of(source), version_of(target)) if versions is None else versions
+        for name, value in state.items():
+            object.__setattr__(plan, name, value)
         return plan
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"[lacewing.convolution_plan] a plan is immutable: {name} cannot be set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"[lacewing.convolution_plan] a plan is immutable: {name} cannot be deleted")
 
     def __init__(self) -> None:
         raise TypeError("[lacewing.ConvolutionPlan] use ConvolutionPlan.build or ConvolutionPlan.build_transposed")
@@ -141,7 +179,7 @@ class ConvolutionPlan:
     def transposed(self) -> ConvolutionPlan:
         """The same pairs with source and target exchanged; shares all memory, costs nothing."""
         meta = (*self._meta[:3], self._meta[3] ^ _REVERSED, *self._meta[4:])
-        return self._make(self._array, meta, self.target, self.source, self._geometry)
+        return self._make(self._array, meta, self.target, self.source, self._geometry, self._versions[::-1])
 
     def with_algorithm(self, algorithm: str) -> ConvolutionPlan:
         """The same plan with an algorithm pinned: ``"automatic"``, ``"tiles"`` or ``"gather_gemm_scatter"``.
@@ -153,16 +191,25 @@ class ConvolutionPlan:
                 f"[lacewing.convolution_plan] algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm!r}"
             )
         meta = (*self._meta[:_ALGORITHM], ALGORITHMS.index(algorithm), *self._meta[_ALGORITHM + 1 :])
-        return self._make(self._array, meta, self.source, self.target, self._geometry)
+        return self._make(self._array, meta, self.source, self.target, self._geometry, self._versions)
 
     def to(self, device: torch.device | str) -> ConvolutionPlan:
         """The plan on another device."""
+        self._check_unchanged()
         source = self.source.to(device)
         target = source if self.target is self.source else self.target.to(device)
         return self._make(self._array.to(device), self._meta, source, target, self._geometry)
 
+    def _check_unchanged(self) -> None:
+        current = version_of(self.source), version_of(self.target)
+        if current != self._versions and not torch.compiler.is_compiling():
+            raise ValueError(
+                "[lacewing.convolution_plan] the coordinates of the plan were changed in place after it was built"
+            )
+
     def check_source(self, coordinates: Tensor) -> None:
         """Raises ValueError where features on these coordinates are not features on the plan's source, row by row."""
+        self._check_unchanged()
         if coordinates is self.source or torch.equal(coordinates, self.source):
             return
         if coordinates.shape != self.source.shape:
@@ -177,7 +224,7 @@ class ConvolutionPlan:
         )
 
     @property
-    def _geometry(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    def _geometry(self) -> Geometry:
         return self.kernel_size, self.stride, self.dilation
 
     @property
@@ -207,6 +254,8 @@ class ConvolutionPlan:
 
     def pairs(self, tap: int) -> tuple[Tensor, Tensor]:
         """Source and target rows of a tap, as views; both increase in the sorted order of the voxels."""
+        if not 0 <= tap < self.taps:
+            raise IndexError(f"[lacewing.convolution_plan] tap {tap} is out of range: there are {self.taps}")
         begin, end = self._meta[_HEADER + tap], self._meta[_HEADER + tap + 1]
         fine, coarse = self._array[begin:end], self._array[self.pair_count + begin : self.pair_count + end]
         return (coarse, fine) if self.is_transposed else (fine, coarse)
@@ -217,11 +266,31 @@ class ConvolutionPlan:
         return f"ConvolutionPlan({arrow}, {kernel}, transposed={self.is_transposed}, algorithm={self.algorithm!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        self._check_unchanged()
+        return {name: value for name, value in self.__dict__.items() if name != "_versions"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        names = (*_LEAVES, "_meta", "kernel_size", "stride", "dilation")
+        missing = [name for name in names if name not in state]
+        if missing:
+            raise ValueError(f"[lacewing.convolution_plan] this is not a plan as it was saved: {missing[0]} is missing")
+        array, source, target, meta, *geometry = (state[name] for name in names)
+        for name in names:
+            kinds = Tensor if name in _LEAVES else tuple
+            if not isinstance(state[name], kinds) or (kinds is tuple and not all(type(v) is int for v in state[name])):
+                raise ValueError(
+                    f"[lacewing.convolution_plan] this is not a plan as it was saved: {name} is no "
+                    f"{'tensor' if kinds is Tensor else 'tuple of integers'}"
+                )
+        if not isinstance(array, FakeTensor):
+            ops.check_conv_plan(array, source, target, meta, *geometry)
+        kernel_size, stride, dilation = geometry
+        plan = self._make(array, meta, source, target, (kernel_size, stride, dilation))
+        self.__dict__.update(plan.__dict__)
 
+
+# So that torch.load takes saved plans with its default, weights_only=True.
+torch.serialization.add_safe_globals([ConvolutionPlan])
 
 _LEAVES = ("_array", "source", "target")
 
@@ -241,10 +310,22 @@ def _unflatten(leaves: Any, context: Any) -> ConvolutionPlan:
     return ConvolutionPlan._make(array, tuple(meta), source, target, geometry)
 
 
+def _to_json(context: Any) -> Any:
+    meta, geometry = context
+    return [list(meta), [list(values) for values in geometry]]
+
+
+def _from_json(context: Any) -> Any:
+    meta, geometry = context
+    return tuple(meta), tuple(tuple(values) for values in geometry)
+
+
 pytree.register_pytree_node(
     ConvolutionPlan,
     _flatten,
     _unflatten,
     serialized_type_name="lacewing.ConvolutionPlan",
+    to_dumpable_context=_to_json,
+    from_dumpable_context=_from_json,
     flatten_with_keys_fn=_flatten_with_keys,
 )

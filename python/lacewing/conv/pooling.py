@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from .._library import ops
-from .plan import ConvolutionPlan
+from .._plan import check_tensor
+from .plan import ConvolutionPlan, check_plan
 
 PoolMode = Literal["sum", "avg", "max"]
+
+
+def _check(op: str, features: object, plan: object) -> None:
+    check_tensor(op, "features", features)
+    check_plan(op, plan)
 
 
 def sum_pool(features: Tensor, plan: ConvolutionPlan) -> Tensor:
@@ -32,12 +39,17 @@ def max_pool(features: Tensor, plan: ConvolutionPlan) -> Tensor:
 
 def max_pool_with_indices(features: Tensor, plan: ConvolutionPlan) -> tuple[Tensor, Tensor]:
     """``max_pool``, and the source row of each entry, -1 where there is none."""
+    _check("max_pool", features, plan)
     values, rows = ops.sparse_max_pool(features, plan._array, plan._meta)
     return values, rows
 
 
 def pool(features: Tensor, plan: ConvolutionPlan, mode: PoolMode) -> Tensor:
-    """One of ``sum_pool``, ``avg_pool`` and ``max_pool``, by name."""
+    """One of ``sum_pool``, ``avg_pool`` and ``max_pool``, by name.
+
+    The result has the features' dtype, under autocast too; means of half types are summed and divided in float32.
+    """
+    _check("pool", features, plan)
     result: Tensor = ops.sparse_pool(features, plan._array, plan._meta, mode)
     return result
 
@@ -47,16 +59,31 @@ def unpool(features: Tensor, plan: ConvolutionPlan) -> Tensor:
 
     Where windows do not overlap (kernel_size = stride) that is the value of its one target.
     """
-    return avg_pool(features, plan.transposed())
+    return avg_pool(features, check_plan("unpool", plan).transposed())
 
 
 def max_unpool(features: Tensor, rows: Tensor, plan: ConvolutionPlan) -> Tensor:
-    """Back along ``max_pool_with_indices``: each entry goes to the source row it came from; the others are 0."""
+    """Back along ``max_pool_with_indices``: each entry goes to the source row it came from; the others are 0.
+
+    Raises ValueError for rows that the plan's source does not have.
+    """
+    _check("max_unpool", features, plan)
+    check_tensor("max_unpool", "rows", rows)
+    wrapped = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(rows)
+    if not wrapped and rows.numel():
+        low, high = int(rows.min()), int(rows.max())
+        if low < -1 or high >= len(plan.source):
+            raise ValueError(
+                f"[lacewing.max_unpool] row {low if low < -1 else high} is out of range: the plan's source has "
+                f"{len(plan.source)} voxels"
+            )
     result: Tensor = ops.sparse_max_pool_grad(features, rows, plan._array, plan._meta)
     return result
 
 
 def global_pool(features: Tensor, batch: Tensor, batch_size: int, mode: PoolMode = "avg") -> Tensor:
     """(voxels, C) to (batch_size, C): the sum, mean or maximum over the voxels of each batch item; 0 for empty ones."""
+    check_tensor("global_pool", "features", features)
+    check_tensor("global_pool", "batch", batch)
     result: Tensor = ops.global_pool(features, batch, batch_size, mode)
     return result

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from .plan import ConvolutionPlan, Targets
+from .._plan import check_tensor
+from .plan import ALGORITHMS, ConvolutionPlan, Geometry, PerAxis, Targets, per_axis, version_of
 
-Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+_Identity = tuple[int, int]
+
+
+def _identity(tensor: Tensor) -> _Identity:
+    """A tensor and how often it was changed in place."""
+    return id(tensor), version_of(tensor)
 
 
 class PlanCache:
     """The plans of one set of clouds: layers with the same coordinates and kernel share one.
 
-    Coordinates are known by their tensor, not by their values: the cache keeps them. All strided layers with one stride
-    lead to the same tensor of coarse coordinates, whatever their kernel.
+    Coordinates are known by their tensor and its version, not by their values: the cache keeps them, and one that was
+    changed in place gets new plans. All strided layers with one stride lead to the same tensor of coarse coordinates,
+    whatever their kernel. Copies and pickles of a cache are empty: their tensors are others.
     """
 
     def __init__(self, algorithm: str = "automatic") -> None:
+        if algorithm not in ALGORITHMS:
+            raise ValueError(
+                f"[lacewing.PlanCache] algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm!r}"
+            )
         self.algorithm = algorithm
-        self._plans: dict[tuple[int, Geometry, object], ConvolutionPlan] = {}
-        self._strided: dict[tuple[int, tuple[int, ...]], Tensor] = {}
+        self._plans: dict[tuple[_Identity, Geometry, object], ConvolutionPlan] = {}
+        self._strided: dict[tuple[_Identity, tuple[int, ...]], Tensor] = {}
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"algorithm": self.algorithm}
+
+    def __setstate__(self, state: dict[str, str]) -> None:
+        PlanCache.__init__(self, state["algorithm"])
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -30,44 +47,48 @@ class PlanCache:
     def plan(self, coordinates: Tensor, geometry: Geometry, targets: Targets | Tensor) -> ConvolutionPlan:
         """The plan of a convolution from these coordinates, built at the first call."""
         kernel_size, stride, dilation = geometry
-        wanted = id(targets) if isinstance(targets, Tensor) else targets
-        key = (id(coordinates), geometry, wanted)
+        source = _identity(coordinates)
+        strided = isinstance(targets, str) and targets == "strided"
+        key = (source, geometry, _identity(targets) if isinstance(targets, Tensor) else targets)
         if key not in self._plans:
-            known = self._strided.get((id(coordinates), stride)) if targets == "strided" else None
+            known = self._strided.get((source, stride)) if strided else None
             plan = ConvolutionPlan.build(
                 coordinates, kernel_size, stride, dilation, targets if known is None else known
             ).with_algorithm(self.algorithm)
-            if targets == "strided":
-                self._strided[id(coordinates), stride] = plan.target
+            if strided:
+                self._strided[source, stride] = plan.target
             self._plans[key] = plan
         return self._plans[key]
 
     def transposed(self, coordinates: Tensor, geometry: Geometry, targets: Tensor | None = None) -> ConvolutionPlan:
         """The plan of a transposed convolution from these coordinates, to all reachable ones where none are given."""
-        key = (id(coordinates), geometry, ("transposed", id(targets)))
+        key = (_identity(coordinates), geometry, ("transposed", targets if targets is None else _identity(targets)))
         if key not in self._plans:
             self._plans[key] = ConvolutionPlan.build_transposed(
                 coordinates, *geometry, "reachable" if targets is None else targets
             ).with_algorithm(self.algorithm)
         return self._plans[key]
 
-    def inverse(self, coordinates: Tensor, geometry: Geometry) -> ConvolutionPlan:
-        """The reversal of the plan that led to these coordinates with this kernel."""
+    def inverse(self, coordinates: Tensor, geometry: Geometry, layer: str = "InverseConv") -> ConvolutionPlan:
+        """The reversal of the plan that led to these coordinates with this kernel; ``layer`` is who asks."""
+        found: ConvolutionPlan | None = None
+        kernel = "kernel_size {}, stride {} and dilation {}".format(*geometry)
         for plan in self._plans.values():
             if plan.target is coordinates and plan._geometry == geometry and not plan.is_transposed:
-                return plan.transposed()
-        kernel_size, stride, dilation = geometry
-        raise ValueError(
-            f"[lacewing.InverseConv] no layer with kernel_size {kernel_size}, stride {stride} and dilation {dilation} "
-            "led to these voxels"
-        )
+                if found is not None and found.source is not plan.source:
+                    raise ValueError(f"[lacewing.{layer}] layers with {kernel} led to these voxels from different ones")
+                found = plan
+        if found is None:
+            raise ValueError(f"[lacewing.{layer}] no layer with {kernel} led to these voxels")
+        return found.transposed()
 
 
 class VoxelTensor:
     """Features (voxels, C) on coordinates (voxels, 1 + axes), int32 with the batch index first; distinct voxels.
 
-    ``stride`` tells how many units of the first level one step is, per axis. Layers return tensors that share the
-    cache, so plans are built once for a cloud.
+    ``stride`` tells how many units of the first level one step is, per axis: strided layers multiply it, transposed
+    and inverse ones divide it, down to 1 (a layer that goes finer than the first level leaves it at 1). Layers return
+    tensors that share the cache, so plans are built once for a cloud.
 
     >>> x = VoxelTensor(features, coordinates)
     >>> y = SubmanifoldConv(4, 32)(x)
@@ -78,9 +99,13 @@ class VoxelTensor:
         features: Tensor,
         coordinates: Tensor,
         batch_size: int | None = None,
-        stride: int | Sequence[int] = 1,
+        stride: PerAxis = 1,
         cache: PlanCache | None = None,
     ) -> None:
+        check_tensor("VoxelTensor", "features", features)
+        check_tensor("VoxelTensor", "coordinates", coordinates)
+        if features.layout != torch.strided:
+            raise ValueError(f"[lacewing.VoxelTensor] features must be a dense tensor, not one of {features.layout}")
         if coordinates.dim() != 2 or coordinates.dtype != torch.int32:
             raise ValueError(
                 f"[lacewing.VoxelTensor] coordinates must be int32 of shape (voxels, 1 + axes), not {coordinates.dtype}"
@@ -93,9 +118,12 @@ class VoxelTensor:
             )
         self.features = features
         self.coordinates = coordinates
-        self.stride = (stride,) * self.axes if isinstance(stride, int) else tuple(stride)
+        self.stride = per_axis("VoxelTensor", "stride", stride, self.axes)
+        if len(self.stride) != self.axes or not all(step > 0 for step in self.stride):
+            raise ValueError(f"[lacewing.VoxelTensor] stride must be {self.axes} positive integers, not {stride!r}")
         self.cache = PlanCache() if cache is None else cache
         self._batch_size = batch_size
+        self._way: tuple[ConvolutionPlan, ...] = ()
 
     @property
     def axes(self) -> int:
@@ -117,7 +145,7 @@ class VoxelTensor:
 
     def replace(self, features: Tensor) -> VoxelTensor:
         """Other features on the same voxels."""
-        return VoxelTensor(features, self.coordinates, self._batch_size, self.stride, self.cache)
+        return self.on(features, self.coordinates, self.stride)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> VoxelTensor:
         """The function of the features, on the same voxels."""
@@ -125,9 +153,27 @@ class VoxelTensor:
 
     def on(self, features: Tensor, coordinates: Tensor, stride: tuple[int, ...]) -> VoxelTensor:
         """Features on other voxels of the same clouds; shares the cache."""
-        return VoxelTensor(features, coordinates, self._batch_size, stride, self.cache)
+        result = VoxelTensor(features, coordinates, self._batch_size, stride, self.cache)
+        result._way = self._way
+        return result
+
+    def through(self, plan: ConvolutionPlan, features: Tensor, stride: tuple[int, ...]) -> VoxelTensor:
+        """Features on the plan's targets; the plan is remembered as the way here, so that layers find the way back."""
+        result = self.on(features, plan.target, stride)
+        if not plan.is_transposed and plan.target is not plan.source:
+            result._way = (plan, *self._way)
+        return result
+
+    def way_back(self, geometry: Geometry, layer: str) -> ConvolutionPlan:
+        """The reversal of the plan with this kernel that these features came by, or else of the cache's."""
+        for plan in self._way:
+            if plan.target is self.coordinates and plan._geometry == geometry:
+                return plan.transposed()
+        return self.cache.inverse(self.coordinates, geometry, layer)
 
     def _check_same(self, other: VoxelTensor) -> None:
+        if not isinstance(other, VoxelTensor):
+            raise TypeError(f"[lacewing.VoxelTensor] the other must be a VoxelTensor, not {type(other).__name__}")
         if self.coordinates is not other.coordinates and not torch.equal(self.coordinates, other.coordinates):
             raise ValueError(
                 f"[lacewing.VoxelTensor] the two tensors lie on different voxels ({len(self.coordinates)} and "
@@ -152,11 +198,13 @@ class VoxelTensor:
             )
         return self.on(self.features[mask], self.coordinates[mask], self.stride)
 
-    def to(self, device: torch.device | str) -> VoxelTensor:
-        """The tensor on another device, with an empty cache."""
+    def to(self, target: torch.device | str | torch.dtype) -> VoxelTensor:
+        """The tensor on another device, with an empty cache, or with features of another dtype, on the same voxels."""
+        if isinstance(target, torch.dtype):
+            return self.map(lambda features: features.to(target))
         return VoxelTensor(
-            self.features.to(device),
-            self.coordinates.to(device),
+            self.features.to(target),
+            self.coordinates.to(target),
             self._batch_size,
             self.stride,
             PlanCache(self.cache.algorithm),

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, SupportsFloat
 
 import torch
 from torch import Tensor
 
 from .._library import ops
+from .._plan import check_tensor
 
 Reduction = Literal["sum", "mean", "first"]
 
 
-def quantize(points: Tensor, voxel_size: float | Sequence[float], batch: Tensor | int = 0) -> Tensor:
+def _numbers(voxel_size: SupportsFloat | Sequence[SupportsFloat], axes: int) -> list[float]:
+    """One float per axis; a single one is for all."""
+    try:
+        if isinstance(voxel_size, SupportsFloat) and getattr(voxel_size, "ndim", 0) == 0:
+            return [float(voxel_size)] * axes
+        return [float(v) for v in voxel_size]  # type: ignore[union-attr]
+    except (TypeError, ValueError):
+        raise TypeError(f"[lacewing.quantize] voxel_size must hold numbers, not {voxel_size!r}") from None
+
+
+def quantize(points: Tensor, voxel_size: SupportsFloat | Sequence[SupportsFloat], batch: Tensor | int = 0) -> Tensor:
     """``floor(point / voxel_size)`` with the batch index in front: (points, axes) floats to (points, 1 + axes) int32.
 
     ``batch`` is one index for all points or one per point. Raises ValueError for points that are not finite or whose
-    voxel does not fit int32.
+    voxel does not fit int32, and for batch indices that are negative or do not fit.
     """
-    sizes = [float(voxel_size)] * points.shape[-1] if isinstance(voxel_size, int | float) else voxel_size
+    check_tensor("quantize", "points", points)
+    axes = points.shape[1] if points.dim() == 2 else 0  # of another rank: the op says so
+    sizes = _numbers(voxel_size, axes)
     items = torch.as_tensor(batch, device=points.device)
     result: Tensor = ops.quantize(points, sizes, items)
     return result
@@ -27,6 +40,7 @@ def quantize(points: Tensor, voxel_size: float | Sequence[float], batch: Tensor 
 
 def unique_voxels(coordinates: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct voxels in sorted order, and for each given row the row of the result that it went to."""
+    check_tensor("unique_voxels", "coordinates", coordinates)
     unique, _, inverse = ops.unique_voxels(coordinates)
     return unique, inverse
 
@@ -36,7 +50,10 @@ def reduce_voxels(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Merges rows with equal coordinates: ``(features, coordinates, inverse)`` of the distinct voxels, sorted.
 
-    ``"sum"`` and ``"mean"`` add in the order of the rows; ``"first"`` keeps the first row. Differentiable for features.
+    ``"sum"`` and ``"mean"`` add in the order of the rows (means of half types in float32); ``"first"`` keeps the first
+    row. Differentiable for features.
     """
+    check_tensor("reduce_voxels", "features", features)
+    check_tensor("reduce_voxels", "coordinates", coordinates)
     merged, unique, inverse = ops.reduce_voxels(features, coordinates, reduction)
     return merged, unique, inverse

@@ -7,10 +7,11 @@
 | ``"minkowski"`` | (taps, Cin, Cout), or (Cin, Cout) for one tap | first axis fastest |
 | ``"torchsparse"`` | (taps, Cin, Cout), or (Cin, Cout) for one tap | first axis fastest if taps is odd |
 
+spconv 2.x multiplies by the weight of a layer with one tap as (Cin, Cout), whatever its shape says.
 MinkowskiEngine's even kernels begin at the voxel itself, ours (and torchsparse's) earlier above size 2: such weights
 are refused.
 
-Only tensors are converted: the packages need not be installed. Batch norms and linear layers pass unchanged.
+Only tensors are converted: the packages need not be installed. Batch norms and linear layers keep their values.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from .functional import weight_to_user
-from .layers import _Conv
+from .layers import Pointwise, _Conv
 
 Style = Literal["spconv", "spconv1", "minkowski", "torchsparse"]
 _STYLES = ("spconv", "spconv1", "minkowski", "torchsparse")
@@ -35,6 +36,8 @@ def convert_weight(weight: Tensor, style: Style, kernel_size: tuple[int, ...]) -
     axes, taps = len(kernel_size), math.prod(kernel_size)
     if style == "spconv":
         _check(weight, weight.dim() == axes + 2 and tuple(weight.shape[1:-1]) == kernel_size, style, kernel_size)
+        if taps == 1:  # it reads the numbers of such a weight in their order, as (Cin, Cout)
+            return weight.contiguous().view(1, 1, weight.shape[-1], weight.shape[0])
         return weight.flatten(1, -2).permute(1, 2, 0).contiguous()[:, None]
     if style == "spconv1":
         _check(weight, weight.dim() == axes + 2 and tuple(weight.shape[:axes]) == kernel_size, style, kernel_size)
@@ -60,22 +63,34 @@ def _check(weight: Tensor, good: bool, style: str, kernel_size: tuple[int, ...])
         )
 
 
+def _renamed(key: str, layers: Mapping[str, nn.Module]) -> str:
+    """The name that our model has for MinkowskiEngine's ``norm.bn.weight`` or ``head.linear.weight``."""
+    prefix, _, name = key.rpartition(".")
+    outer, _, inner = prefix.rpartition(".")
+    if prefix in layers or inner not in ("bn", "linear") or outer not in layers:
+        return key
+    kept = [outer, "module", name] if isinstance(layers[outer], Pointwise) else [outer, name]
+    return ".".join(part for part in kept if part)
+
+
 def convert_state_dict(state: Mapping[str, Tensor], style: Style, model: nn.Module) -> dict[str, Tensor]:
     """A state dict of another library, renamed and laid out for ``model.load_state_dict``.
 
-    Both must name their layers alike. ``kernel`` (MinkowskiEngine, torchsparse) becomes ``weight``, and a bias of shape
-    (1, Cout) loses its first dim.
+    Both must name their layers alike. ``kernel`` (MinkowskiEngine, torchsparse) becomes ``weight``, a bias of shape
+    (1, Cout) loses its first dim, and the ``bn`` and ``linear`` inside of MinkowskiEngine's layers become our layer
+    itself, or the ``module`` inside of a Pointwise.
     """
     layers = dict(model.named_modules())
     converted = {}
-    for key, value in state.items():
+    for given, value in state.items():
+        key = _renamed(given, layers)
         prefix, _, name = key.rpartition(".")
         layer = layers.get(prefix)
         if isinstance(layer, _Conv) and name in ("weight", "kernel"):
             internal = convert_weight(value, style, layer.kernel_size)
             if tuple(internal.shape) != tuple(layer.weight.shape):
                 raise ValueError(
-                    f"[lacewing.convert_state_dict] {key} of shape {tuple(value.shape)} does not fit the layer "
+                    f"[lacewing.convert_state_dict] {given} of shape {tuple(value.shape)} does not fit the layer "
                     f"{layer.in_channels} -> {layer.out_channels} with {layer.groups} groups"
                 )
             user = weight_to_user(internal, layer.kernel_size, layer._transposed)

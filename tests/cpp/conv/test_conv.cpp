@@ -1,4 +1,5 @@
 // The C++ API of sparse convolution: values and gradients against dense convolution, plans, pooling, bad input.
+#include <functional>
 #include <sstream>
 
 #include <ATen/ATen.h>
@@ -86,9 +87,60 @@ TEST(ConvolutionPlan, IsSavedAndLoaded) {
   EXPECT_EQ(again.kernel().size, back.kernel().size);
   EXPECT_TRUE(at::equal(again.target(), plan.source()));
   EXPECT_TRUE(at::equal(sparse_conv(x, weight, again), sparse_conv(x, weight, back)));
-  loaded[0][5] = 1000;
-  EXPECT_EQ(sentence_of([&] { ConvolutionPlan::unpack(loaded); }),
+}
+
+TEST(ConvolutionPlan, DamagedPacksAreRefused) {
+  const auto plan = ConvolutionPlan::build(cloud(60), {{3, 1, 1}, {}, {}});
+  const auto refusal = [&](std::size_t part, const std::function<void(at::Tensor&)>& damage) {
+    std::vector<at::Tensor> packed = plan.pack();
+    packed[part] = packed[part].clone();
+    damage(packed[part]);
+    const std::string sentence = sentence_of([&] { ConvolutionPlan::unpack(packed); });
+    const std::string op = "[lacewing.convolution_plan] ";
+    return sentence.starts_with(op) ? sentence.substr(op.size()) : sentence;
+  };
+  const auto set = [](std::int64_t at, std::int64_t value) { return [=](at::Tensor& tensor) { tensor[at] = value; }; };
+  const std::string saved = "this is not a plan as it was saved: ";
+  const std::string description = saved + "its description does not fit together";
+
+  EXPECT_EQ(refusal(0, set(0, 1000)), saved + "fine row 1000 of tap 0 is out of range");
+  EXPECT_EQ(refusal(3, set(3, 64)), description);  // flags
+  EXPECT_EQ(refusal(3, set(4, 0)), description);   // identity tap
+  EXPECT_EQ(refusal(3, set(5, 0)), description);   // longest tap
+  EXPECT_EQ(refusal(3, set(5, -7)), description);
+  EXPECT_EQ(refusal(4, set(0, 7)), saved + "kernel_size (7, 1, 1) has 7 taps, but the description says 3");
+  EXPECT_EQ(refusal(4, set(0, 0)), "kernel_size[0] = 0 must lie in [1, 2^24]");
+  EXPECT_EQ(refusal(5, [](at::Tensor& t) { t = t.narrow(0, 0, 2); }),
+            "stride has 2 entries, but the coordinates have 3 axes");
+  EXPECT_EQ(refusal(1, [](at::Tensor& t) { t = t.narrow(0, 0, 59); }),
+            saved + "coordinates of shapes (59, 4) and (60, 4) are not those of 60 and 60 voxels");
+  EXPECT_NE(refusal(1, [](at::Tensor& t) { t += 1; }).find("are not a pair of tap"), std::string::npos);
+  EXPECT_EQ(sentence_of([] { ConvolutionPlan::unpack(std::vector<at::Tensor>(7)); }),
             "[lacewing.convolution_plan] these tensors are not a packed plan");
+}
+
+TEST(ConvolutionPlan, ViewsOfOneTensorAreNotTheSameVoxels) {
+  const at::Tensor line = at::arange(30, at::kInt).view({30, 1}).mul(at::tensor({0, 1}, at::kInt));
+  const ConvolutionKernel kernel{{3}, {}, {}};
+
+  const auto parts = line.split(10);
+  EXPECT_EQ(ConvolutionPlan::build(parts[0], kernel, parts[1]).pair_count(), 1);
+  EXPECT_EQ(ConvolutionPlan::build(line, kernel, line.narrow(0, 0, 10)).pair_count(), 29);
+  EXPECT_EQ(ConvolutionPlan::build_transposed(line, kernel, line.narrow(0, 0, 10)).pair_count(), 29);
+  EXPECT_EQ(ConvolutionPlan::build(line, kernel, line.clone()).meta(), ConvolutionPlan::build(line, kernel).meta());
+}
+
+TEST(ConvolutionPlan, NoticesCoordinatesThatWereChanged) {
+  const at::Tensor voxels = cloud(20);
+  const auto plan = ConvolutionPlan::build(voxels, {{3, 3, 3}, {}, {}});
+
+  plan.check_source(voxels);
+  voxels.add_(1);
+
+  for (const ConvolutionPlan& stale : {plan, plan.transposed()}) {
+    EXPECT_EQ(sentence_of([&] { stale.check_source(voxels); }),
+              "[lacewing.convolution_plan] the coordinates of the plan were changed in place after it was built");
+  }
 }
 
 TEST(SparseConv, AlgorithmsAgree) {

@@ -1,5 +1,7 @@
 // The C++ layers of sparse convolution: values against dense convolution, gradients against differences, plans shared,
 // state dicts, clones, bad input.
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <torch/nn/modules/container/sequential.h>
 
@@ -144,6 +146,15 @@ TEST(Layers, RunOverAPlanThatWasBuiltBefore) {
   EXPECT_EQ(x.cache()->size(), 1U);
   const std::string sentence = sentence_of([&] { layer->over(VoxelTensor(x.features(), moved), plan); });
   EXPECT_NE(sentence.find("the plan belongs to other coordinates: coordinates[7] = ("), std::string::npos) << sentence;
+  EXPECT_EQ(
+      sentence_of([&] { layer->over(x, ConvolutionPlan::build(x.coordinates(), {{3, 3}, {}, {2, 1}}).transposed()); }),
+      "[lacewing.SubmanifoldConv] the plan has kernel_size (3, 3), stride (1, 1), dilation (2, 1), transposed, but "
+      "the layer has kernel_size (3, 3), stride (1, 1), dilation (1, 1)");
+  EXPECT_EQ(sentence_of([&] {
+              layer->over(x,
+                          ConvolutionPlan::build(x.coordinates(), {{3, 3}, {}, {}}, x.coordinates().narrow(0, 0, 9)));
+            }),
+            "[lacewing.SubmanifoldConv] the plan leads to other voxels than it comes from");
 }
 
 struct NetImpl : torch::nn::Module {
@@ -182,6 +193,64 @@ TEST(Layers, StateDictsHaveTheUserLayout) {
             "[lacewing.load_state_dict] stem.weight is missing");
 }
 
+TEST(Layers, ARefusedStateDictChangesNothing) {
+  auto net = in_double(Net());
+  const auto before = nn::state_dict(*net);
+  torch::OrderedDict<std::string, at::Tensor> kept;
+  torch::OrderedDict<std::string, at::Tensor> extended;
+  for (const auto& item : before) {
+    kept.insert(item.key(), item.value().clone());
+    extended.insert(item.key(), item.value() + 1);
+  }
+  torch::OrderedDict<std::string, at::Tensor> misshapen = extended;
+  misshapen["up.bias"] = at::zeros({5}, at::kDouble);
+  extended.insert("head.weight", at::zeros({1}));
+
+  EXPECT_EQ(sentence_of([&] { nn::load_state_dict(*net, extended); }),
+            "[lacewing.load_state_dict] the module has no head.weight");
+  EXPECT_EQ(sentence_of([&] { nn::load_state_dict(*net, misshapen); }),
+            "[lacewing.load_state_dict] up.bias has the shape (5,), but the module's has (4,)");
+  for (const auto& item : nn::state_dict(*net)) {
+    EXPECT_TRUE(at::equal(item.value(), kept[item.key()])) << item.key();
+  }
+}
+
+TEST(Layers, GoBackTheWayTheyCame) {
+  const VoxelTensor a = cloud(30, 2);
+  const VoxelTensor b(at::randn({40, 2}, at::kDouble), cloud(40, 2).coordinates(), 2, {}, a.cache());
+  auto down = in_double(nn::SparseConv(ConvOptions(2, 2, {2, 2})));
+  auto up = in_double(nn::InverseConv(ConvOptions(2, 2, {2, 2})));
+  const at::Tensor targets = down(a).coordinates().clone();
+
+  const VoxelTensor from_a = down->onto(a, targets);
+  const VoxelTensor from_b = down->onto(b, targets);
+
+  EXPECT_TRUE(up(from_a).coordinates().is_same(a.coordinates()));
+  EXPECT_TRUE(up(from_b).coordinates().is_same(b.coordinates()));
+  EXPECT_EQ(sentence_of([&] { up(VoxelTensor(from_a.features(), targets, 2, {2, 2}, a.cache())); }),
+            "[lacewing.InverseConv] layers with kernel_size (2, 2), stride (2, 2) and dilation (1, 1) led to these "
+            "voxels from different ones");
+}
+
+TEST(Layers, BuildNewPlansForCoordinatesThatWereChanged) {
+  const VoxelTensor x = cloud(30, 2);
+  auto layer = in_double(nn::SubmanifoldConv(ConvOptions(2, 3, {3, 3})));
+  layer(x);
+
+  x.coordinates().select(1, 1).mul_(10);
+
+  const VoxelTensor fresh(x.features(), x.coordinates().clone());
+  EXPECT_TRUE(at::equal(layer(x).features(), layer(fresh).features()));
+  EXPECT_EQ(x.cache()->size(), 2U);
+}
+
+TEST(Layers, TransposedOnesBeginAsTorchs) {
+  const nn::SparseConvTranspose up(ConvOptions(4, 100, {2, 2, 2}));
+
+  EXPECT_LE(up->weight.abs().max().item<double>(), 1.0 / std::sqrt(800.0));
+  EXPECT_GE(up->weight.abs().max().item<double>(), 0.9 / std::sqrt(800.0));
+}
+
 TEST(Layers, CloneAndStandInSequences) {
   const VoxelTensor x = cloud(40, 2);
   auto layer = in_double(nn::SubmanifoldConv(ConvOptions(2, 2, {3, 3})));
@@ -200,6 +269,14 @@ TEST(Layers, RefuseBadInputWithASentence) {
 
   EXPECT_EQ(sentence_of([] { nn::SubmanifoldConv(ConvOptions(4, 6, {3, 3}).groups(3)); }),
             "[lacewing.SubmanifoldConv] 3 groups do not divide 4 input and 6 output channels");
+  EXPECT_EQ(sentence_of([] { nn::SparseConv(ConvOptions(-4, 6, {3, 3})); }),
+            "[lacewing.SparseConv] channels must be positive, not -4 and 6");
+  EXPECT_EQ(sentence_of([&] { VoxelTensor(x.features(), x.coordinates(), 2, {1, 0}); }),
+            "[lacewing.VoxelTensor] stride must be positive, not (1, 0)");
+  nn::SparseUnpool unpool(PoolOptions({2, 2}));
+  EXPECT_EQ(sentence_of([&] { unpool(x); }),
+            "[lacewing.SparseUnpool] no layer with kernel_size (2, 2), stride (2, 2) and dilation (1, 1) led to these "
+            "voxels");
   EXPECT_EQ(sentence_of([] { nn::SparseConv(ConvOptions(4, 6, {3, 0})); }),
             "[lacewing.SparseConv] kernel_size must be 2 positive integers, not (3, 0)");
   EXPECT_EQ(sentence_of([] { nn::SparseConv(ConvOptions(4, 6, {3, 3}).stride({2})); }),
