@@ -260,8 +260,8 @@ void trace_typed(std::span<const TraceArgs> steps, const CpuExecutor& executor) 
 
 template <typename T, int First>
 void trace_states(std::span<const TraceArgs> steps, const CpuExecutor& executor) {
-  // Half precision with a shared state is rare, and every instance takes a second to compile.
-  if constexpr (First == 0 || Lanes<T>::direct) {
+  // Traces of half precision are rare, and every instance takes a second to compile.
+  if constexpr (Lanes<T>::direct) {
     switch (steps.front().states) {
       case 1: return trace_typed<T, 1, First>(steps, executor);
       case 2: return trace_typed<T, 2, First>(steps, executor);
