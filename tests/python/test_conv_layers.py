@@ -241,7 +241,10 @@ def test_names_of_minkowski_engine(device: str) -> None:
     net.conv, net.norm = SubmanifoldConv(2, 3, axes=2, bias=False), VoxelBatchNorm(3)
     net.head, net.plain = Pointwise(nn.Linear(3, 3)), Pointwise(nn.BatchNorm1d(3))
     net.to(device)
-    expected = {k: random(*v.shape, dtype=v.dtype) if v.is_floating_point() else v for k, v in net.state_dict().items()}
+    expected = {
+        key: random(*value.shape, dtype=value.dtype) if value.is_floating_point() else value.cpu()
+        for key, value in net.state_dict().items()
+    }
     names = {"norm.": "norm.bn.", "head.module.": "head.linear.", "plain.module.": "plain.bn."}
     order = [(a + 1) * 3 + b + 1 for a, b in foreign_steps("minkowski", (3, 3))]
     state = {}

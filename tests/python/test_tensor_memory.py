@@ -58,7 +58,12 @@ def make(count, shape):
     s._companion = companion(s)
     return s
 
-found = {}
+# Large, because the system's count is only right to a few pages for each processor.
+s = make(2_000_000, (3000, 2000, 100))
+before = reset()
+result = s.clone()
+found = {"a large clone": [peak() - before, size([s, result])]}
+del s, result
 for name, op in ops().items():
     try:
         op(make(100, (50, 40, 30)))
@@ -103,8 +108,8 @@ def test_nothing_holds_more_than_three_times_inputs_and_outputs(peaks: dict[str,
 
 
 def test_the_counter_sees_what_is_held(peaks: dict[str, list[int]]) -> None:
-    values = 200_000 * 4
-
     assert len(peaks) > 100
-    assert peaks["clone"][0] >= 0.9 * values
-    assert peaks["add"][0] >= 2 * values
+    held, known = peaks["a large clone"]
+    values = known / 8  # three indices of eight bytes, which both share, and a float of each
+    assert 0.9 * values <= held <= 1.2 * values + SLACK
+    assert max(held for held, _ in peaks.values()) > 4 * SLACK
