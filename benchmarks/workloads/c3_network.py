@@ -37,7 +37,8 @@ def run(context: Context) -> Outcome:
     spconv = SpconvUNet() if context.device.type == "cpu" and installed() else None
     if spconv is None:
         outcome.skipped.append(f"{SPCONV} (not installed, or not for this device)")
-    for mode, step, tolerance in ((INFERENCE, _infer, 1e-3), ("training step", _train, 1e-2)):
+    # The gradient of the first layer comes through all others, normalised anew each: fp32 errors of 1e-2 are usual.
+    for mode, step, tolerance in ((INFERENCE, _infer, 1e-3), ("training step", _train, 3e-2)):
         make_inputs = partial(_features, len(voxels), context.device)
         contenders: dict[str, Any] = {
             OURS: partial(step, net, "automatic", voxels),

@@ -21,7 +21,7 @@ class Unit(nn.Module):
 
     def forward(self, x: VoxelTensor) -> VoxelTensor:
         y = self.norm(self.conv(x))
-        return y.map(torch.relu) if self.relu else y
+        return y.map(torch.relu_) if self.relu else y
 
 
 class Block(nn.Module):
@@ -34,7 +34,7 @@ class Block(nn.Module):
         self.shortcut = Unit(SubmanifoldConv(cin, cout, 1, bias=False), cout, False) if cin != cout else nn.Identity()
 
     def forward(self, x: VoxelTensor) -> VoxelTensor:
-        return (self.second(self.first(x)) + self.shortcut(x)).map(torch.relu)
+        return (self.second(self.first(x)) + self.shortcut(x)).map(torch.relu_)
 
 
 class MinkUNet(nn.Module):

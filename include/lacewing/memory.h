@@ -11,7 +11,7 @@
 namespace lacewing {
 
 /// The most bytes that are kept: what set_kept_memory_limit last chose, or the environment variable
-/// LACEWING_KEPT_MEMORY (in bytes), or 256 MiB.
+/// LACEWING_KEPT_MEMORY (in bytes), or a thirty-second of the machine's memory and 1 GiB at most.
 LACEWING_API std::size_t kept_memory_limit();
 
 /// Frees what is kept beyond the limit; with 0 everything, and nothing is kept from then on.

@@ -22,7 +22,7 @@ def set_kept_memory_limit(limit: int) -> None:
 
     Memory from the operating system comes cleared, page by page: for a large result that can cost more than what is
     computed. So results and workspaces on the CPU of 1 MiB or more that were freed are kept, up to this limit, and
-    handed out again. A process starts with 256 MiB, or with what the environment variable ``LACEWING_KEPT_MEMORY`` says
-    in bytes; 0 frees everything and keeps nothing.
+    handed out again. A process starts with a thirty-second of the machine's memory, 1 GiB at most, or with what the
+    environment variable ``LACEWING_KEPT_MEMORY`` says in bytes; 0 frees everything and keeps nothing.
     """
     ops.set_kept_memory_limit(limit)

@@ -1,5 +1,6 @@
 #include "common/kept_memory.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -7,6 +8,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include <lacewing/memory.h>
@@ -15,11 +17,21 @@ namespace lacewing {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+
+/// A share of the machine's memory.
+std::size_t default_limit() {
 #if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kDefaultLimit = 0;  // a block that is used after it was freed must be seen
+  return 0;  // a block that is used after it was freed must be seen
 #else
-constexpr std::size_t kDefaultLimit = std::size_t{256} << 20;
+  constexpr std::size_t kMost = std::size_t{1} << 30;
+  constexpr std::size_t kShare = 32;
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long bytes = sysconf(_SC_PAGESIZE);
+  const std::size_t memory =
+      pages > 0 && bytes > 0 ? static_cast<std::size_t>(pages) * static_cast<std::size_t>(bytes) : 0;
+  return std::min(memory / kShare, kMost);
 #endif
+}
 
 /// In front of the data.
 struct alignas(kAlignment) Block {
@@ -42,7 +54,7 @@ struct alignas(kAlignment) Block {
 std::size_t limit_from_environment() {
   const char* const text = std::getenv("LACEWING_KEPT_MEMORY");
   if (text == nullptr || *text == '\0') {
-    return kDefaultLimit;
+    return default_limit();
   }
   std::size_t bytes = 0;
   const char* const end = text + std::strlen(text);
@@ -121,7 +133,7 @@ class Kept {
     blocks_.erase(blocks_.begin(), first);
   }
 
-  static constexpr std::size_t kMostBlocks = 256;  ///< of 1 MiB each, within the default limit
+  static constexpr std::size_t kMostBlocks = 256;
 
   std::mutex mutex_;
   std::vector<Block*> blocks_;
