@@ -241,8 +241,9 @@ class DRtrl : public Learning {
  public:
   DRtrl(const std::vector<Part>& parts, std::optional<double> shared_decay) : parts_(parts) {
     for (const Part& part : parts) {
-      if (part.connection.primitive->pattern() != nullptr) {
-        traces_.push_back(std::make_unique<FusedTrace>(part, shared_decay));
+      if (const SparsePattern* const pattern = part.connection.primitive->pattern()) {
+        const bool saves = pattern->rows() <= pattern->nnz();  // else more inputs would share than there are weights
+        traces_.push_back(std::make_unique<FusedTrace>(part, saves ? shared_decay : std::nullopt));
       } else {
         traces_.push_back(std::make_unique<RuleTrace>(part));
       }

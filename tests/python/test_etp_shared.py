@@ -114,6 +114,24 @@ def test_memory_is_one_state_less_for_each_weight(cell: Callable[[], etp.Cell], 
     assert executor.trace_elements == batch * (weights + inputs + neurons + neurons * states)
 
 
+@pytest.mark.parametrize("cell", SHARED.values(), ids=SHARED.keys())
+def test_more_inputs_than_weights_share_nothing(cell: Callable[[], etp.Cell]) -> None:
+    pattern = etp.SparsePattern.coo([3, 7, 7], [0, 1, 1], (50, 7))
+    weight = torch.ones(3, dtype=torch.float64)
+    executor = etp.Executor(cell(), etp.Connection(pattern, weight))
+    known = torch.ones(3, dtype=torch.float64)
+    # The same entries where inputs are as few as weights.
+    few = etp.Executor(cell(), etp.Connection(etp.SparsePattern.coo([0, 1, 1], [0, 1, 1], (2, 7)), known))
+    xs = torch.rand(6, 4, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    for x in xs:
+        executor.backward(executor.step(x).square().sum())
+        few.backward(few.step(x[:, [3, 7]]).square().sum())
+
+    assert executor.trace_elements == 4 * 3 * cell().states
+    torch.testing.assert_close(weight.grad, known.grad, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("cell", WHOLE.values(), ids=WHOLE.keys())
 def test_other_cells_keep_the_whole_trace(cell: Callable[[], etp.Cell]) -> None:
     network = Network.random("cpu", bias=False)

@@ -108,7 +108,8 @@ def lif(
 ) -> Cell:
     """Leaky integrate-and-fire, S = 1: ``v' = exp(-1/tau) v + y - threshold z`` with ``z = [v > threshold]``.
 
-    ``filter_tau`` adds a last state that filters the spikes. ``reset``: ``"subtract"``, ``"to_zero"`` or ``"none"``;
+    ``filter_tau`` adds a last state r that filters the spikes z' of the new state: ``r' = f r + (1 - f) z'`` with
+    f = exp(-1/filter_tau). ``reset``: ``"subtract"``, ``"to_zero"`` or ``"none"``;
     ``reset_gradient``: whether derivatives flow through it; not, as in e-prop, unless asked, and then the trace of v is
     the same for all weights of an input, so that D-RTRL keeps one state less for each weight. ``surrogate``, with
     u = (v - threshold) / width and m = abs(u): ``"triangle"`` gain max(0, 1 - m), ``"fast_sigmoid"`` gain / (1 + m)^2,
