@@ -90,7 +90,7 @@ LACEWING_CELL V surrogate_slope(const CellParams& params, V x) {
   const V u = x * static_cast<T>(1 / params.width);
   const V size = u < zero ? -u : u;
   switch (params.surrogate) {
-    case Surrogate::triangle: return size < one ? gain * (one - size) : zero;
+    case Surrogate::triangle: return size >= one ? zero : gain * (one - size);  // NaN stays NaN
     case Surrogate::fast_sigmoid: return gain / ((one + size) * (one + size));
     case Surrogate::arctan: return gain / (one + u * u);
     case Surrogate::gaussian: return gain * each_lane<T>(V(u * u), [](T t) { return std::exp(T{-0.5} * t); });

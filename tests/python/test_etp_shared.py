@@ -236,3 +236,15 @@ def test_betas_that_learn_leave_it_shared(device: str) -> None:
 
     assert learns.trace_elements == known.trace_elements
     assert relative_error(found, expected) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["automatic", "reference"])
+def test_a_state_that_is_nan_gives_no_finite_gradient(name: str) -> None:
+    weight = torch.ones(2)
+    executor = etp.Executor(etp.alif(), etp.Connection(etp.SparsePattern.coo([0, 1], [0, 0], (2, 1)), weight))
+    with backend(name):
+        for first in (float("nan"), 1.0, 1.0):
+            executor.backward(executor.output(executor.step(torch.tensor([[first, 1.0]]))).sum())
+
+    assert weight.grad is not None
+    assert weight.grad.isnan().all()
