@@ -16,11 +16,6 @@ struct ConvShape {
   c10::SymInt out;  ///< channels of the output in a group
 };
 
-/// The type that sums of this one are made in.
-inline at::ScalarType wide(at::ScalarType type) {
-  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
-}
-
 /// How often a tensor was changed in place; tensors of inference mode do not tell.
 inline std::int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
 

@@ -10,7 +10,7 @@
 
 #include "common/results.h"
 #include "common/stream.h"
-#include "conv/check.h"
+#include "common/sum_type.h"
 #include "kernels/dispatch/rows.h"
 
 namespace lacewing::conv {
@@ -19,7 +19,7 @@ namespace {
 using kernels::IndexArg;
 using kernels::RowsArg;
 
-bool is_half(at::ScalarType type) { return wide(type) != type; }
+bool is_half(at::ScalarType type) { return sum_type(type) != type; }
 
 /// A workspace that is handed out from its front.
 class Workspace {
@@ -87,7 +87,7 @@ class Rows {
 }  // namespace
 
 std::int64_t GemmConv::workspace(at::ScalarType type) const {
-  const at::ScalarType sum = wide(type);
+  const at::ScalarType sum = sum_type(type);
   std::int64_t bytes = Workspace::size(longest_tap, groups * in, sum) + Workspace::size(longest_tap, groups * out, sum);
   if (is_half(type)) {
     bytes += Workspace::size(map.source_rows, groups * in, sum) + Workspace::size(map.taps * groups * in, out, sum) +
@@ -99,7 +99,7 @@ std::int64_t GemmConv::workspace(at::ScalarType type) const {
 at::Tensor GemmConv::run(const at::Tensor& features, const at::Tensor& weight, const at::Tensor& bias) const {
   const c10::DeviceGuard guard(features.device());
   const at::ScalarType type = features.scalar_type();
-  const at::ScalarType sum = wide(type);
+  const at::ScalarType sum = sum_type(type);
   const at::Tensor y = empty_result({map.target_rows, groups * out}, features.options());
   Workspace space(workspace(type), features);
   const at::Tensor rows = space.take(longest_tap, groups * in, sum);
@@ -159,7 +159,7 @@ at::Tensor GemmConv::run(const at::Tensor& features, const at::Tensor& weight, c
 }
 
 std::int64_t GemmConv::weight_grad_workspace(at::ScalarType type) const {
-  const at::ScalarType sum = wide(type);
+  const at::ScalarType sum = sum_type(type);
   std::int64_t bytes =
       Workspace::size(product_rows(), groups * in, sum) + Workspace::size(longest_tap, groups * out, sum);
   if (is_half(type)) {
@@ -172,7 +172,7 @@ std::int64_t GemmConv::weight_grad_workspace(at::ScalarType type) const {
 at::Tensor GemmConv::weight_grad(const at::Tensor& features, const at::Tensor& grad) const {
   const c10::DeviceGuard guard(features.device());
   const at::ScalarType type = features.scalar_type();
-  const at::ScalarType sum = wide(type);
+  const at::ScalarType sum = sum_type(type);
   const at::Tensor result = empty_result({map.taps, groups, in, out}, features.options());
   Workspace space(weight_grad_workspace(type), features);
   const at::Tensor left = space.take(product_rows(), groups * in, sum);

@@ -16,6 +16,7 @@
 
 #include "autograd/node.h"
 #include "common/stream.h"
+#include "common/sum_type.h"
 #include "conv/check.h"
 #include "kernels/pool.h"
 
@@ -86,7 +87,7 @@ at::Tensor max_pool_grad(const at::Tensor& grad, const at::Tensor& arg, const at
     return max_pool_grad(grad.cpu(), arg.cpu(), plan.cpu(), meta).to(grad.device());
   }
   const c10::DeviceGuard guard(grad.device());
-  const at::ScalarType sum = wide(grad.scalar_type());
+  const at::ScalarType sum = sum_type(grad.scalar_type());
   const at::Tensor g = grad.to(sum).contiguous();
   const at::Tensor indices = arg.contiguous();
   const at::Tensor out = at::zeros({description.source_rows(), g.size(1)}, g.options());

@@ -9,6 +9,7 @@
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/product.h>
 
+#include "common/sum_type.h"
 #include "conv/check.h"
 #include "conv/voxels.h"
 
@@ -46,7 +47,7 @@ at::Tensor pool(const at::Tensor& features, const at::Tensor& plan, at::IntArray
   if (mode == "sum") {
     return pair_sums(features, plan, meta);
   }
-  const at::Tensor x = features.to(wide(features.scalar_type()));
+  const at::Tensor x = features.to(sum_type(features.scalar_type()));
   return pair_sums(x, plan, meta).div(pair_counts(x, plan, meta)).to(features.scalar_type());
 }
 
@@ -58,7 +59,7 @@ at::Tensor sums_by_index(const at::Tensor& features, const at::Tensor& index, st
 }
 
 at::Tensor means_by_index(const at::Tensor& features, const at::Tensor& index, std::int64_t size) {
-  const at::ScalarType sum = wide(features.scalar_type());
+  const at::ScalarType sum = sum_type(features.scalar_type());
   const at::Tensor counts = at::bincount(index, {}, size).clamp_min(1).to(sum);
   return sums_by_index(features.to(sum), index, size).div(counts.unsqueeze(1)).to(features.scalar_type());
 }

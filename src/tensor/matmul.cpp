@@ -21,6 +21,7 @@
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/product.h>
 
+#include "common/sum_type.h"
 #include "tensor/align.h"
 #include "tensor/call.h"
 #include "tensor/densify.h"
@@ -93,7 +94,7 @@ Components completed(const Components& c, const Dims& rows, const MostlyFull& fu
 /// summed() is the sum of x over the columns, in a form that broadcasts against (rows, n). The gradients are SDDMM and
 /// the transpose's product.
 at::Tensor times_dense(const Components& given, const Dims& rows, const Dims& columns, const at::Tensor& x,
-                       const std::function<at::Tensor(const at::Tensor&)>& summed) {
+                       const std::function<at::Tensor()>& summed) {
   const Dims sizes = sizes_at(given.pattern->sizes(), rows);
   if (product_of(sizes) / 16 > given.pattern->nse() + x.numel()) {
     // Nearly all rows are empty, and the result is larger by far than what it is made of.
@@ -120,7 +121,7 @@ at::Tensor times_dense(const Components& given, const Dims& rows, const Dims& co
     values = c.values - c.fill.value;
   }
   const at::Tensor product = sparse_scavec(values, x, c.pattern->matrix_info(rows, columns));
-  return product + filled * summed(x);
+  return product + filled * summed();
 }
 
 void check_types(const at::Tensor& a, const at::Tensor& b) {
@@ -147,7 +148,7 @@ bool matrices(Call& call, std::size_t left, std::size_t right, std::int64_t batc
       filled = filled || !zero_fill(components(t));
     }
   }
-  const auto wide = accumulate_type(a.scalar_type());
+  const auto wide = sum_type(a.scalar_type());
   if (filled && wide != a.scalar_type()) {
     const at::Tensor product = batch == 0 ? at::mm(a.to(wide), b.to(wide)) : at::bmm(a.to(wide), b.to(wide));
     return call.give(product.to(a.scalar_type()));
@@ -188,7 +189,7 @@ bool matrices(Call& call, std::size_t left, std::size_t right, std::int64_t batc
     const Components& c = components(a);
     const auto x = b.reshape({product_of(b.sizes().slice(0, static_cast<std::size_t>(batch + 1))), b.size(-1)});
     // (batches * rows, n): each batch's sums for all of its rows
-    const auto summed = [&](const at::Tensor&) {
+    const auto summed = [&] {
       const at::Tensor sums = b.sum(-2, /*keepdim=*/true);
       return batch == 0 ? sums : sums.expand({-1, a.size(-2), -1}).reshape({-1, b.size(-1)});
     };
@@ -199,7 +200,7 @@ bool matrices(Call& call, std::size_t left, std::size_t right, std::int64_t batc
       {product_of(a.sizes().slice(0, static_cast<std::size_t>(batch))) * a.size(-1), a.size(-2)});
   Dims turned = shape;
   std::swap(turned[static_cast<std::size_t>(batch)], turned[static_cast<std::size_t>(batch) + 1]);
-  const auto summed = [&](const at::Tensor&) {
+  const auto summed = [&] {
     const at::Tensor sums = a.sum(-1).unsqueeze(-2);
     return batch == 0 ? sums : sums.expand({-1, b.size(-1), -1}).reshape({-1, a.size(-2)});
   };
@@ -289,11 +290,11 @@ bool tensordot(Call& call) {
   const Dims rest_sizes = sizes_at(dense.sizes(), rest);
   const auto x = dense.permute(order).reshape({product_of(sizes_at(dense.sizes(), shared)), product_of(rest_sizes)});
   const Components& c = components(sparse);
-  if (!zero_fill(c) && (!finite_fill(c) || accumulate_type(sparse.scalar_type()) != sparse.scalar_type())) {
+  if (!zero_fill(c) && (!finite_fill(c) || sum_type(sparse.scalar_type()) != sparse.scalar_type())) {
     return Call::decline();
   }
   Dims shape = sizes_at(sparse.sizes(), rows);
-  const auto product = times_dense(c, rows, columns, x, [](const at::Tensor& t) { return t.sum(0, /*keepdim=*/true); });
+  const auto product = times_dense(c, rows, columns, x, [&] { return x.sum(0, /*keepdim=*/true); });
   shape.insert(shape.end(), rest_sizes.begin(), rest_sizes.end());
   const at::Tensor result = product.view(shape);
   if (first) {

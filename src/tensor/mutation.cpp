@@ -97,20 +97,21 @@ void refuse_leaf(const at::Tensor& target) {
 /// holds, where the entries stay where they are; other entries are a new leaf.
 void write_components(const at::Tensor& target, Components made) {
   const Components now = components(target);
-  const auto taken_in = [](const at::Tensor& leaf, const at::Tensor& other, bool fits) {
+  const auto taken_in = [](const at::Tensor& leaf, const at::Tensor& other, const auto& fits) {
     if (!is_wanted_leaf(leaf) || at::GradMode::is_enabled()) {
       return other;
     }
-    if (!fits || leaf.sizes() != other.sizes() || leaf.scalar_type() != other.scalar_type()) {
+    if (!fits() || leaf.sizes() != other.sizes() || leaf.scalar_type() != other.scalar_type()) {
       return other.detach().requires_grad_();
     }
     leaf.copy_(other);
     return leaf;
   };
-  const bool same = made.pattern == now.pattern || at::equal(made.pattern->indices(), now.pattern->indices());
-  made.values = taken_in(now.values, made.values, same);
+  made.values = taken_in(now.values, made.values, [&] {
+    return made.pattern == now.pattern || at::equal(made.pattern->indices(), now.pattern->indices());
+  });
   if (made.has_fill() && now.has_fill()) {
-    made.fill = {made.fill.kind, taken_in(now.fill.value, made.fill.value, true), made.fill.number};
+    made.fill = {made.fill.kind, taken_in(now.fill.value, made.fill.value, [] { return true; }), made.fill.number};
   }
   replace_components(target, std::move(made));
 }
@@ -173,7 +174,11 @@ bool mutate(Call& call) {
     const at::Tensor result = stack[k].toTensor();
     if (!arguments[targets[k]].is_out()) {
       Components made = in_place_components(call, target, result);
-      name == "aten::detach_" ? replace_components(target, std::move(made)) : write_components(target, std::move(made));
+      if (name == "aten::detach_") {
+        replace_components(target, std::move(made));
+      } else {
+        write_components(target, std::move(made));
+      }
     } else if (is_sparse(target)) {
       TORCH_CHECK(is_sparse(result) && at::canCast(result.scalar_type(), target.scalar_type()),
                   "[lacewing.SparseTensor] ", name, " cannot write its result to a sparse out= of dtype ",

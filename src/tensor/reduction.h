@@ -9,6 +9,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "common/sum_type.h"
 #include "tensor/call.h"
 
 namespace lacewing::tensor {
@@ -48,12 +49,9 @@ class Reduction {
   bool keepdim_;
 };
 
-/// The type that torch accumulates in: float for half and bfloat16, and so for complex numbers.
-at::ScalarType accumulate_type(at::ScalarType type);
-
 /// A rule on argument 0 in a wider type, where its type (or that of the result, if dtype= names one) has one. Results
 /// are narrowed at the end.
-bool widened(Call& call, Rule rule, at::ScalarType (*wider)(at::ScalarType) = accumulate_type);
+bool widened(Call& call, Rule rule, at::ScalarType (*wider)(at::ScalarType) = sum_type);
 
 /// The same as a row of a table.
 template <Rule rule>

@@ -117,15 +117,6 @@ at::Tensor Reduction::result(at::Tensor values, at::Tensor fill) const {
                                     fill.squeeze(0).expand(values.sizes().slice(1))}});
 }
 
-at::ScalarType accumulate_type(at::ScalarType type) {
-  switch (type) {
-    case at::kHalf:
-    case at::kBFloat16: return at::kFloat;
-    case at::kComplexHalf: return at::kComplexFloat;
-    default: return type;
-  }
-}
-
 bool widened(Call& call, Rule rule, at::ScalarType (*wider)(at::ScalarType)) {
   const bool named = call.has("dtype") && !call.arg("dtype").isNone();
   const auto own = call.tensor(0).scalar_type();

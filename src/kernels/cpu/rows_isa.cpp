@@ -43,34 +43,25 @@ void for_stretches(const CpuExecutor& executor, std::int64_t rows, std::int64_t 
   executor.parallel_for(0, rows, std::max<std::int64_t>(1, kEntriesPerThread / std::max<std::int64_t>(cols, 1)), f);
 }
 
-template <typename T, typename Index>
-void gather(const CpuExecutor& executor, const RowsArg& src, const RowsArg& dst, const IndexArg& index) {
-  const T* const from = static_cast<const T*>(src.data);
-  T* const to = static_cast<T*>(dst.data);
+/// The rows of `near` in order, those of `far` where the index says: near[k] = far[index[k]], or far[index[k]] +=
+/// near[k] for `add`.
+template <bool add, typename T, typename Index>
+void move_rows(const CpuExecutor& executor, const RowsArg& near, const RowsArg& far, const IndexArg& index) {
+  T* const here = static_cast<T*>(near.data);
+  T* const there = static_cast<T*>(far.data);
   const Index* const place = static_cast<const Index*>(index.data);
-  for_stretches(executor, index.count, src.cols, [&](std::int64_t begin, std::int64_t end) {
-    if (src.cols == 1) {  // the processor looks further ahead by itself
+  const auto row_of = [&](std::int64_t k) { return there + static_cast<std::int64_t>(place[k]) * far.row_stride; };
+  for_stretches(executor, index.count, near.cols, [&](std::int64_t begin, std::int64_t end) {
+    if (!add && near.cols == 1) {  // the processor looks further ahead by itself
       for (std::int64_t k = begin; k < end; ++k) {
-        to[k * dst.row_stride] = from[static_cast<std::int64_t>(place[k]) * src.row_stride];
+        here[k * near.row_stride] = *row_of(k);
       }
       return;
     }
     for (std::int64_t k = begin; k < end; ++k) {
-      ask_for(from + static_cast<std::int64_t>(place[std::min(k + kAhead, end - 1)]) * src.row_stride, src.cols);
-      move_row<false>(to + k * dst.row_stride, from + static_cast<std::int64_t>(place[k]) * src.row_stride, src.cols);
-    }
-  });
-}
-
-template <typename T, typename Index>
-void scatter_add(const CpuExecutor& executor, const RowsArg& src, const RowsArg& dst, const IndexArg& index) {
-  const T* const from = static_cast<const T*>(src.data);
-  T* const to = static_cast<T*>(dst.data);
-  const Index* const place = static_cast<const Index*>(index.data);
-  for_stretches(executor, index.count, src.cols, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t k = begin; k < end; ++k) {
-      ask_for(to + static_cast<std::int64_t>(place[std::min(k + kAhead, end - 1)]) * dst.row_stride, src.cols);
-      move_row<true>(to + static_cast<std::int64_t>(place[k]) * dst.row_stride, from + k * src.row_stride, src.cols);
+      ask_for(row_of(std::min(k + kAhead, end - 1)), near.cols);
+      T* const row = here + k * near.row_stride;
+      move_row<add>(add ? row_of(k) : row, add ? row : row_of(k), near.cols);
     }
   });
 }
@@ -87,13 +78,15 @@ void visit(const RowsArg& rows, const IndexArg& index, F&& f) {
 }  // namespace
 
 void gather_rows(const CpuExecutor& executor, const RowsArg& src, const RowsArg& dst, const IndexArg& index) {
-  visit(src, index,
-        [&](auto number, auto place) { gather<decltype(number), decltype(place)>(executor, src, dst, index); });
+  visit(src, index, [&](auto number, auto place) {
+    move_rows<false, decltype(number), decltype(place)>(executor, dst, src, index);
+  });
 }
 
 void scatter_add_rows(const CpuExecutor& executor, const RowsArg& src, const RowsArg& dst, const IndexArg& index) {
-  visit(src, index,
-        [&](auto number, auto place) { scatter_add<decltype(number), decltype(place)>(executor, src, dst, index); });
+  visit(src, index, [&](auto number, auto place) {
+    move_rows<true, decltype(number), decltype(place)>(executor, src, dst, index);
+  });
 }
 
 }  // namespace lacewing::kernels::cpu::LACEWING_ISA
