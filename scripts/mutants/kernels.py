@@ -162,6 +162,22 @@ CPU_MUTANTS = (
         "the odd term of a row of single numbers is left out",
     ),
     Mutant(
+        "cpu-gathered-uneven-rows-cut",
+        GATHERED,
+        "longest = std::max(longest, terms);",
+        "longest = Lane::lanes;",
+        ("avx512",),
+        "of rows of changing length one vector of terms is added",
+    ),
+    Mutant(
+        "cpu-gathered-uneven-rows-overlap",
+        GATHERED,
+        "static_cast<int>(std::clamp<std::int64_t>(terms - from, 0, Lane::lanes))",
+        "Lane::lanes",
+        ("avx512",),
+        "a row of changing length takes the terms of the rows behind it",
+    ),
+    Mutant(
         "cpu-gathered-dots-forget-tail",
         GATHERED,
         "acc += Lane::load_part(x + a, count) * Lane::load_part(y + a, count);",

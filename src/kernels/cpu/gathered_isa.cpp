@@ -68,6 +68,8 @@ bool is_far(const Operand& operand, std::int64_t extent) {
 template <typename T, typename Index, bool First, bool Scaled, bool Second, bool Far, bool Unit>
 struct Numbers {
   static constexpr std::int64_t kNumbersAhead = 32;
+  static constexpr std::int64_t kProducts = 1024;
+  static constexpr bool kMasked = Scaled && kVectorRegisters == 32 && std::is_floating_point_v<T>;
   const Operands<T, Index>& o;
 
   LACEWING_INLINE T at(std::int64_t term) const {
@@ -104,9 +106,77 @@ struct Numbers {
     return (acc[0] + acc[1]) + (acc[2] + acc[3]);
   }
 
+  /// As many rows as a vector has lanes: first all products, then a masked vector of each row, then the sums of all
+  /// lanes together. Nowhere is the end of a row a branch: guessed wrong, it would cost more than the row's terms.
+  [[gnu::noinline]] void uneven_rows(std::int64_t row, T* z) const {
+    using Lane = Simd<T>;
+    const Index* const ends = o.terms.segments + row;
+    const std::int64_t start = ends[0];
+    const std::int64_t count = ends[Lane::lanes] - start;
+    T products[kProducts];
+    for (std::int64_t t = 0; t < count; ++t) {
+      if constexpr (Far) {
+        __builtin_prefetch(o.template second<Second, Unit>(std::min(start + t + kNumbersAhead, o.count - 1)));
+      }
+      products[t] = at(start + t);
+    }
+    typename Lane::Vec sums[Lane::lanes] = {};
+    std::int64_t longest = 1;
+    for (std::int64_t from = 0; from < longest; from += Lane::lanes) {
+#pragma GCC unroll 16
+      for (int k = 0; k < Lane::lanes; ++k) {
+        const std::int64_t terms = ends[k + 1] - ends[k];
+        longest = std::max(longest, terms);
+        sums[k] += Lane::load_part(products + (ends[k] - start) + from,
+                                   static_cast<int>(std::clamp<std::int64_t>(terms - from, 0, Lane::lanes)));
+      }
+    }
+    const auto each = sum_each<T, Lane::lanes / 2>(sums);
+    for (int k = 0; k < Lane::lanes; ++k) {
+      z[k * o.z_stride] = each[k];
+    }
+  }
+
+  /// Whether the lengths of rows [begin, end) change from row to row, by a look at the first of them.
+  LACEWING_INLINE bool are_uneven(std::int64_t begin, std::int64_t end) const {
+    constexpr std::int64_t kLooks = 32;
+    if (o.terms.segments == nullptr || end - begin <= kLooks) {
+      return false;
+    }
+    const Index* const at = o.terms.segments + begin;
+    int changes = 0;
+    for (int k = 1; k <= kLooks; ++k) {
+      changes += at[k + 1] - at[k] != at[k] - at[k - 1] ? 1 : 0;
+    }
+    return 2 * changes > kLooks;
+  }
+
+  /// Rows from `begin` on in groups, where their lengths change; returns where the others begin.
+  [[gnu::noinline]] std::int64_t run_uneven(std::int64_t begin, std::int64_t end, T* z) const {
+    constexpr int lanes = Simd<T>::lanes;
+    std::int64_t i = begin;
+    if (are_uneven(begin, end)) {
+      for (; i + lanes <= end; i += lanes, z += lanes * o.z_stride) {
+        const Index* const ends = o.terms.segments + i;
+        if (ends[lanes] - ends[0] <= kProducts) {
+          uneven_rows(i, z);
+          continue;
+        }
+        for (int k = 0; k < lanes; ++k) {
+          z[k * o.z_stride] = row(ends[k], ends[k + 1]);
+        }
+      }
+    }
+    return i;
+  }
+
   void run(std::int64_t begin, std::int64_t end, T* z) const {
     constexpr int kRows = 16;
     std::int64_t i = begin;
+    if constexpr (kMasked) {
+      i = run_uneven(begin, end, z);
+      z += (i - begin) * o.z_stride;
+    }
     while (i < end) {
       std::int64_t term = o.terms.begin(i);
       if (i + kRows <= end && o.template has_single_terms<kRows>(i)) {

@@ -42,7 +42,7 @@ struct Simd {
   }
   static LACEWING_INLINE void store(A* p, Vec v) { __builtin_memcpy(p, &v, sizeof(v)); }
 
-  /// The first `count` lanes, 0 < count < lanes; the others are zero and their memory is not touched.
+  /// The first `count` lanes, 0 <= count <= lanes; the others are zero and their memory is not touched.
   static LACEWING_INLINE Vec load_part(const A* p, int count) {
     Vec v{};
 #if defined(__AVX512F__)

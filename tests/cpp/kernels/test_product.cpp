@@ -295,6 +295,25 @@ TEST_P(Kernels, WithoutScaleOfRowsThatAreFarApart) {
   }
 }
 
+TEST_P(Kernels, SingleNumbersInRowsOfChangingLength) {
+  Case c = plain();
+  c.extent_a = c.extent_b = 1;
+  c.scale = c.order = false;
+  for (const std::int64_t terms : {1, 15, 40, 150}) {  // within a vector, beyond one, beyond any buffer
+    c.index2 = terms == 15;
+    c.rows = 36;
+    c.terms_per_row = terms;
+    c.batch = 64;  // a task has all rows of one n
+    EXPECT_TRUE(product_is_right(c)) << terms << " terms";
+  }
+  c.source_rows = 5 << 18;
+  c.index2 = true;
+  c.batch = 1;
+  c.rows = 64 * 34;
+  c.terms_per_row = 3;
+  EXPECT_TRUE(product_is_right(c)) << "rows that are far apart";
+}
+
 TEST_P(Kernels, AccumulateWithFewRowsIsCutIntoParts) {
   for (const std::int64_t rows : {1, 2, 3, 31, 32}) {
     for (const std::int64_t batch : {2, 15, 40}) {
