@@ -93,6 +93,8 @@ class SparseTensor(Tensor):
         args, kwargs = tree_map_only(SparseTensor, inside, (args, kwargs or {}))
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **kwargs)
+        if isinstance(result, torch.Size):  # a mapped one would be a tuple
+            return result
         # An op in place gives the tensor that it was called on.
         return tree_map_only(Tensor, lambda t: shells[id(t)] if id(t) in shells else _wrapped(t), result)
 

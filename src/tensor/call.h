@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -94,6 +95,9 @@ void answer(Call& call);
 
 /// Brings sparse results into the format of the first sparse operand.
 void keep_format(Call& call);
+
+/// The key of autocast on the device of a tensor, where it is on.
+std::optional<c10::DispatchKey> autocast_key(const at::Tensor& t);
 
 /// A dim in [0, ndim), or torch's error.
 std::int64_t wrap_dim(std::int64_t dim, std::int64_t ndim);

@@ -1,9 +1,11 @@
 // The boxed fallback: every op on a sparse tensor comes here, in front of autograd.
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
 #include <ATen/WrapDimUtils.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
@@ -207,12 +209,41 @@ bool attempt(Rule rule, Call& call) {
   }
 }
 
+/// A fill that no element has takes part without a gradient: what is infinite in it would make NaN of 0.
+void set_unused_fills_aside(Call& call) {
+  const auto& returns = call.schema().returns();
+  if (!at::GradMode::is_enabled() || returns.empty() || returns[0].alias_info() != nullptr ||
+      !call.schema().name().starts_with("aten::")) {
+    return;
+  }
+  for (std::size_t i = 0; i < call.args.size(); ++i) {
+    if (!call.is_sparse_at(i) || !call.sparse(i).has_fill() || !needs_grad(call.sparse(i).fill.value)) {
+      continue;
+    }
+    const Components& c = call.sparse(i);
+    const bool empty = product_of(c.shape()) == 0;
+    if (empty || (c.pattern->nse() >= c.pattern->numel() && coalesced(c).pattern->nse() == c.pattern->numel())) {
+      call.args[i] = make_tensor({c.pattern, c.values, {c.fill.kind, without_gradient(c.fill.value)}});
+    }
+  }
+}
+
 }  // namespace
+
+std::optional<c10::DispatchKey> autocast_key(const at::Tensor& t) {
+  const c10::DeviceType device = t.device().type();
+  if (!at::autocast::is_autocast_available(device)) {
+    return std::nullopt;
+  }
+  const auto key = at::autocast::get_autocast_dispatch_key_from_device_type(device);
+  return c10::impl::tls_is_dispatch_key_excluded(key) ? std::nullopt : std::optional(key);
+}
 
 void answer(Call& call) {
   if (call.schema().is_mutable() && mutate(call)) {
     return;
   }
+  set_unused_fills_aside(call);
   if (is_pointwise(call.op) && attempt(pointwise, call)) {
     return;
   }
@@ -271,8 +302,22 @@ void take_in(Call& call) {
   }
 }
 
+/// Under autocast, an op that it casts the arguments of goes there first, and comes back with them cast.
+bool autocast(const Call& call, torch::jit::Stack* stack) {
+  std::optional<c10::DispatchKey> key;
+  call.each_tensor([&](const at::Tensor& t) { key = !key && is_sparse(t) ? autocast_key(t) : key; });
+  if (!key || !call.op.hasKernelForDispatchKey(*key)) {
+    return false;
+  }
+  call.op.callBoxedForDispatchKey(*key, *stack);
+  return true;
+}
+
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Call call(op, keys, stack);
+  if (autocast(call, stack)) {
+    return;
+  }
   look_at_all(call);
   bool foreign = false;
   call.each_tensor([&](const at::Tensor& t) { foreign = foreign || (t.defined() && t.layout() != at::kStrided); });

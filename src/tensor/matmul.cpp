@@ -44,9 +44,19 @@ at::Tensor above_fill(const Components& c, bool zero) { return zero ? c.values :
 
 at::Tensor plus(const at::Tensor& a, const at::Tensor& b) { return b.defined() ? a + b : a; }
 
-bool finite_fill(const Components& c) {
-  const auto number = fill_number(c).toComplexDouble();
-  return std::isfinite(number.real()) && std::isfinite(number.imag());
+/// The type that a product with a fill is made in: what is added for the fill is taken away again where there are
+/// entries, and their digits must survive it.
+at::ScalarType filled_type(at::ScalarType type) {
+  return at::isFloatingType(type) ? at::kDouble : at::isComplexType(type) ? at::kComplexDouble : sum_type(type);
+}
+
+/// Whether all elements are finite: a fill times an infinity cannot be taken away again.
+bool is_finite(const at::Tensor& t) {
+  if (!is_sparse(t)) {
+    return all_finite(t);
+  }
+  const Components& c = components(t);
+  return all_finite(c.values) && (!c.has_fill() || all_finite(c.fill.value));
 }
 
 /// Rows of a matrix of which more than half is specified, of coalesced components.
@@ -90,20 +100,30 @@ Components completed(const Components& c, const Dims& rows, const MostlyFull& fu
   return {Pattern::of_keys(merged.keys.contiguous(), c.pattern->sizes()), pick_rows(c, merged.in_a), c.fill};
 }
 
+/// A sparse tensor with fill 0 times x, of which nearly all rows are empty: a strided result would be larger by far
+/// than what it is made of, so it is sparse, of shape (*rows, n), the last dim dense.
+at::Tensor rows_with_entries(const Components& c, const Dims& rows, const Dims& columns, const at::Tensor& x) {
+  const Grouping& grouping = c.pattern->grouping(rows);
+  const auto products = c.values.unsqueeze(1) * x.index_select(0, c.pattern->reduced(columns));
+  return make_tensor({grouping.pattern ? grouping.pattern : c.pattern, sum_groups(products, grouping),
+                      Fill::of(at::zeros({}, products.options().requires_grad(false)))});
+}
+
 /// A sparse tensor as a matrix (rows, columns) times x (columns, n), where the columns of a batch are x's in turn:
 /// summed() is the sum of x over the columns, in a form that broadcasts against (rows, n). The gradients are SDDMM and
 /// the transpose's product.
 at::Tensor times_dense(const Components& given, const Dims& rows, const Dims& columns, const at::Tensor& x,
                        const std::function<at::Tensor()>& summed) {
   const Dims sizes = sizes_at(given.pattern->sizes(), rows);
-  if (product_of(sizes) / 16 > given.pattern->nse() + x.numel()) {
-    // Nearly all rows are empty, and the result is larger by far than what it is made of.
+  const bool mostly_empty = product_of(sizes) / 16 > given.pattern->nse() + x.numel();
+  if (zero_fill(given)) {
+    return mostly_empty ? rows_with_entries(given, rows, columns, x)
+                        : sparse_scavec(given.values, x, given.pattern->matrix_info(rows, columns));
+  }
+  if (mostly_empty) {
     Dims shape = sizes;
     shape.push_back(x.size(1));
     check_dense_result("a product", shape, x.scalar_type());
-  }
-  if (zero_fill(given)) {
-    return sparse_scavec(given.values, x, given.pattern->matrix_info(rows, columns));
   }
   Components c = coalesced(given);
   const MostlyFull full(c, rows);
@@ -142,13 +162,16 @@ bool matrices(Call& call, std::size_t left, std::size_t right, std::int64_t batc
   bool filled = false;
   for (const at::Tensor& t : {a, b}) {
     if (is_sparse(t)) {
-      if (!multiplies(components(t)) || !finite_fill(components(t))) {
+      if (!multiplies(components(t))) {
         return Call::decline();
       }
       filled = filled || !zero_fill(components(t));
     }
   }
-  const auto wide = sum_type(a.scalar_type());
+  if (filled && !(is_finite(a) && is_finite(b))) {
+    return Call::decline();
+  }
+  const auto wide = filled_type(a.scalar_type());
   if (filled && wide != a.scalar_type()) {
     const at::Tensor product = batch == 0 ? at::mm(a.to(wide), b.to(wide)) : at::bmm(a.to(wide), b.to(wide));
     return call.give(product.to(a.scalar_type()));
@@ -268,6 +291,9 @@ bool tensordot(Call& call) {
   }
   const at::Tensor sparse = call.tensor(first ? 0 : 1);
   const at::Tensor dense = call.tensor(first ? 1 : 0);
+  if (autocast_key(sparse)) {
+    return Call::decline();  // it casts the matrices that torch makes of them
+  }
   Dims columns = call.arg(first ? "dims_self" : "dims_other").toIntVector();
   Dims shared = call.arg(first ? "dims_other" : "dims_self").toIntVector();
   if (columns.size() != shared.size() || columns.empty() || sparse.scalar_type() != dense.scalar_type()) {
@@ -290,7 +316,8 @@ bool tensordot(Call& call) {
   const Dims rest_sizes = sizes_at(dense.sizes(), rest);
   const auto x = dense.permute(order).reshape({product_of(sizes_at(dense.sizes(), shared)), product_of(rest_sizes)});
   const Components& c = components(sparse);
-  if (!zero_fill(c) && (!finite_fill(c) || sum_type(sparse.scalar_type()) != sparse.scalar_type())) {
+  if (!zero_fill(c) &&
+      (filled_type(sparse.scalar_type()) != sparse.scalar_type() || !is_finite(sparse) || !is_finite(x))) {
     return Call::decline();
   }
   Dims shape = sizes_at(sparse.sizes(), rows);

@@ -10,11 +10,13 @@
 #include <ATen/ops/logical_or.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include "tensor/align.h"
 #include "tensor/call.h"
 #include "tensor/densify.h"
+#include "tensor/kept_call.h"
 
 namespace lacewing::tensor {
 namespace {
@@ -92,7 +94,7 @@ std::vector<c10::IValue> call_on(const Call& call, const Operands& operands, con
   };
   put(operands.sparse_at, sparse);
   put(operands.dense_at, dense);
-  return call.call(std::move(args));
+  return call_pointwise(call, std::move(args), shape);
 }
 
 /// The strided operands as they came.
@@ -150,10 +152,6 @@ bool give_rows(Call& call, const PatternPtr& pattern, FillKind kind, const std::
   return call.give(std::move(results));
 }
 
-bool needs_grad(const at::Tensor& t) { return t.requires_grad() && at::GradMode::is_enabled(); }
-
-bool all_true(const at::Tensor& condition) { return condition.all().item<bool>(); }
-
 /// The op as something that a merge of two operands can do by itself, with the bits of torch's op.
 std::optional<structure::Combine> combination(const Call& call) {
   const std::string& name = call.schema().name();
@@ -201,15 +199,6 @@ std::vector<c10::IValue> fills_on_host(const Call& call, const Operands& operand
   return known ? made : std::vector<c10::IValue>{};
 }
 
-/// Whether every element is finite. A finite sum says so in one pass; a sum may overflow, and then they are looked at.
-bool all_finite(const at::Tensor& t) {
-  if (!at::isFloatingType(t.scalar_type()) && !at::isComplexType(t.scalar_type())) {
-    return true;
-  }
-  const at::Tensor numbers = t.detach();
-  return numbers.sum().isfinite().item<bool>() || all_true(numbers.isfinite());
-}
-
 /// What the fills make. Where no element is one, an op may refuse them (integers divided by 0): then they are 0.
 std::vector<c10::IValue> fills_or_none(const Call& call, const Operands& operands, const std::vector<at::Tensor>& rows,
                                        const std::vector<at::Tensor>& dense, const Aligned& aligned,
@@ -247,12 +236,18 @@ bool on_rows(Call& call, const Operands& operands, const std::vector<Components>
   std::vector<c10::IValue> fills;
   if (kind != FillKind::undefined) {
     std::vector<at::Tensor> rows;
+    const bool used = aligned.pattern->nse() < aligned.pattern->numel();
+    const auto row_of = [&](const at::Tensor& t) { return used ? t : without_gradient(t); };
     for (const Components& c : same) {
-      rows.push_back(fill_row(c));
+      rows.push_back(row_of(fill_row(c)));
+    }
+    std::vector<at::Tensor> dense_rows;
+    for (const at::Tensor& t : dense) {
+      dense_rows.push_back(row_of(t));
     }
     fills = fills_on_host(call, operands, same);
     if (fills.empty()) {
-      fills = fills_or_none(call, operands, rows, dense, aligned, values);
+      fills = fills_or_none(call, operands, rows, dense_rows, aligned, values);
     }
   }
   return give_rows(call, aligned.pattern, kind, values, fills);
@@ -355,6 +350,22 @@ std::optional<at::Tensor> constant_fill(const Call& call, const Operands& operan
   return constant ? std::optional<at::Tensor>(one.clone()) : std::nullopt;
 }
 
+/// Operands of what is overwritten at the entries: no gradient comes from there, not even 0 times an infinity.
+std::vector<at::Tensor> beside_entries(std::vector<at::Tensor> operands, const Pattern& pattern, const Dims& shape) {
+  if (std::none_of(operands.begin(), operands.end(), needs_grad)) {
+    return operands;
+  }
+  Dims sizes(shape.size(), 1);
+  std::copy_n(shape.begin(), static_cast<std::size_t>(pattern.dim()), sizes.begin());
+  const auto entries = at::zeros({pattern.numel()}, operands.front().options().dtype(at::kBool).requires_grad(false))
+                           .index_fill_(0, pattern.keys(), true)
+                           .view(sizes);
+  for (at::Tensor& t : operands) {
+    t = needs_grad(t) ? at::where(entries, t.detach(), t) : t;
+  }
+  return operands;
+}
+
 /// What the fills make with the strided operands everywhere, overwritten where there are entries.
 bool strided_result(Call& call, const Operands& operands, std::int64_t dense_dims) {
   const auto same = same_shape(operands.sparse, operands.shape, dense_dims);
@@ -368,7 +379,8 @@ bool strided_result(Call& call, const Operands& operands, std::int64_t dense_dim
   }
   const auto rows = call_on(call, operands, aligned.values, dense);
   check_dense_result(call.schema().name(), operands.shape, rows.front().toTensor().scalar_type());
-  const auto bases = call_on(call, operands, fills, dense_operands(call, operands));
+  const auto bases = call_on(call, operands, beside_entries(std::move(fills), *aligned.pattern, operands.shape),
+                             beside_entries(dense_operands(call, operands), *aligned.pattern, operands.shape));
   Dims blocks = rows.front().toTensor().sizes().vec();
   blocks[0] = aligned.pattern->numel();
   std::vector<c10::IValue> results;

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/real.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -338,9 +339,13 @@ bool vector_norm(Call& call) {
     return sizes.give(call, {attained(sizes, p > 0)});
   }
   if (p == 0) {
-    auto [values, fill] = summed(r, (r.c.values != 0).to(size(r.c.values).scalar_type()),
-                                 (fill_row(r.c) != 0).to(size(r.c.values).scalar_type()));
-    return r.give(call, {{values, fill}});
+    // Constant, but torch's has a gradient: 0.
+    const auto ones = [&](const at::Tensor& t) {
+      const at::Tensor sizes = size(t);
+      return at::where(at::zeros({}, t.options().dtype(at::kBool).requires_grad(false)), sizes,
+                       (t != 0).to(sizes.scalar_type()));
+    };
+    return r.give(call, {summed(r, ones(r.c.values), ones(fill_row(r.c)))});
   }
   if (p == 1) {
     return r.give(call, {summed(r, size(r.c.values), size(fill_row(r.c)))});
@@ -348,8 +353,19 @@ bool vector_norm(Call& call) {
   if (p < 0) {
     return Call::decline();
   }
-  auto [values, fill] = summed(r, power(size(r.c.values), p), power(size(fill_row(r.c)), p));
+  const auto raised = [&](const at::Tensor& t) {
+    const at::Tensor x = cast(call, t);
+    // A square of the number itself: its second gradient is not 0 at 0, that of a square of the size would be.
+    return p != 2 ? power(x.abs(), p) : x.is_complex() ? at::real(x * x.conj()) : x * x;
+  };
+  auto [values, fill] = summed(r, raised(r.c.values), raised(fill_row(r.c)));
   return r.give(call, {{power(values, 1 / p), power(fill, 1 / p)}});
+}
+
+/// t to a whole power. An odd one has the sign of t, and a float cannot tell odd from even beyond its digits.
+at::Tensor whole_power(const at::Tensor& t, const at::Tensor& count) {
+  const auto odd = count.remainder(2) != 0;
+  return (t * t).pow(count.div(2, "floor")) * at::where(odd, t, at::ones({}, t.options()));
 }
 
 bool prod(Call& call) {
@@ -376,8 +392,8 @@ bool prod(Call& call) {
     const auto missing = Reduction::column(r.missing(), values.dim());
     const auto in_group = at::ones(shape, values.options()).scatter_reduce(0, index, values, "prod");
     // pow(0, 0) = 1: a group that lacks nothing is not touched by the fill.
-    values = in_group * at::where(missing == 0, at::ones({}, values.options()), block.pow(missing));
-    block = block.pow(at::full({}, r.sparse_extent(), missing.options()));
+    values = in_group * at::where(missing == 0, at::ones({}, values.options()), whole_power(block, missing));
+    block = whole_power(block, at::full({}, r.sparse_extent(), missing.options()));
   }
   return r.give(call, {{values, block}});
 }

@@ -14,6 +14,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -235,6 +236,22 @@ Components Components::with(at::Tensor new_values, at::Tensor new_fill) const {
   Fill whole{fill.kind, std::move(new_fill)};
   whole.number = same ? fill.number : std::nullopt;
   return {pattern, std::move(new_values), std::move(whole)};
+}
+
+bool needs_grad(const at::Tensor& t) { return t.requires_grad() && at::GradMode::is_enabled(); }
+
+at::Tensor without_gradient(const at::Tensor& t) {
+  return needs_grad(t) ? at::where(at::zeros({}, t.options().dtype(at::kBool).requires_grad(false)), t, t.detach()) : t;
+}
+
+bool all_true(const at::Tensor& condition) { return condition.all().item<bool>(); }
+
+bool all_finite(const at::Tensor& t) {
+  if (!at::isFloatingType(t.scalar_type()) && !at::isComplexType(t.scalar_type())) {
+    return true;
+  }
+  const at::Tensor numbers = t.detach();
+  return numbers.sum().isfinite().item<bool>() || all_true(numbers.isfinite());
 }
 
 bool is_bare(at::ScalarType dtype) { return at::isBarebonesUnsignedType(dtype) || c10::isFloat8Type(dtype); }

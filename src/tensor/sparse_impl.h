@@ -46,6 +46,13 @@ Components in_layout(const Components& c, const Layout* layout);
 Components arranged(const Components& c, const Layout& layout);
 /// Adds the rows of each group: (nse, *dense) -> (groups, *dense).
 at::Tensor sum_groups(const at::Tensor& values, const Grouping& grouping);
+/// Whether a gradient is recorded for it now.
+bool needs_grad(const at::Tensor& t);
+/// The same, with a gradient that is 0 whatever comes back: 0 times an infinity is not.
+at::Tensor without_gradient(const at::Tensor& t);
+bool all_true(const at::Tensor& condition);
+/// Whether every element is finite. A finite sum says so in one pass; a sum may overflow, and then they are looked at.
+bool all_finite(const at::Tensor& t);
 /// A dtype that torch's index ops do not take: unsigned integers beyond uint8, and float8.
 bool is_bare(at::ScalarType dtype);
 /// Rows by number, of any dtype.

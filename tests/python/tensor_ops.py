@@ -162,6 +162,11 @@ def ops() -> dict[str, Op]:
             torch.ones(1, 1, 2, dtype=s.dtype, device=s.device),
         ),
         "matmul with a sparse matrix": lambda s: s.flatten(0, 1) @ matrix(s),
+        "matmul with a strided matrix": lambda s: s @ torch.ones(s.shape[2], 4, dtype=s.dtype, device=s.device),
+        "matmul with a strided vector": lambda s: s @ torch.ones(s.shape[2], dtype=s.dtype, device=s.device),
+        "tensordot with a strided vector": lambda s: torch.tensordot(
+            s, torch.ones(s.shape[0], dtype=s.dtype, device=s.device), dims=([0], [0])
+        ),
         "batches of sparse matrices": lambda s: torch.bmm(s, other(s).transpose(1, 2)),
         "matrix times vector": lambda s: s.select(0, 0) @ vector(s, 2),
         "vector times matrix": lambda s: vector(s, 1) @ s.select(0, 0),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -146,3 +146,42 @@ def test_the_environment_sets_the_limit_of_a_process() -> None:
 def test_a_wrong_environment_is_named() -> None:
     code = "import lacewing\ntry:\n    lacewing.get_kept_memory_limit()\nexcept RuntimeError as e:\n    print(e)"
     assert "LACEWING_KEPT_MEMORY must be a number of bytes, not 1GB" in run_python(code, LACEWING_KEPT_MEMORY="1GB")
+
+
+ENTRIES = (32 << 20) // 4  # floats of which torch would allocate fresh memory in every call
+
+
+def many(values: torch.Tensor) -> lacewing.SparseTensor:
+    return lacewing.sparse_coo_tensor(torch.arange(ENTRIES).unsqueeze(0), values, (ENTRIES,))
+
+
+@pytest.mark.parametrize("op", [torch.sin, lambda t: t * 2.0, lambda t: torch.pow(t, 2), torch.relu, lambda t: t > 0.5])
+def test_large_pointwise_results_are_those_of_torch(op: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    values = torch.rand(ENTRIES)
+
+    result = op(many(values))
+
+    expected = op(values)
+    assert result.values().dtype == expected.dtype
+    assert torch.equal(result.values(), expected)
+
+
+def test_large_pointwise_results_lie_in_kept_memory() -> None:
+    tensor = many(torch.ones(ENTRIES, dtype=torch.int32))
+    assert torch.sin(tensor).values().dtype == torch.float32
+    assert lacewing.kept_memory() == 4 * ENTRIES
+
+
+def test_large_pointwise_results_keep_their_gradients() -> None:
+    values = torch.rand(ENTRIES, requires_grad=True)
+    (grad,) = torch.autograd.grad(torch.sin(many(values)).sum(), values)
+    assert torch.equal(grad, torch.cos(values.detach()))
+    with torch.no_grad():
+        assert not torch.sin(many(values)).requires_grad
+
+
+def test_large_pointwise_results_carry_tangents() -> None:
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(torch.rand(ENTRIES), torch.ones(ENTRIES))
+        tangent = torch.autograd.forward_ad.unpack_dual(torch.sin(many(dual)).values()).tangent
+        assert torch.equal(tangent, torch.cos(dual))

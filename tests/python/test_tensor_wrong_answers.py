@@ -210,9 +210,10 @@ def test_torch_sparse_tensors_as_operands() -> None:
 
 def test_products_and_repeated_entries_at_scale_are_guarded() -> None:
     s = lacewing.random((10**6, 10**6, 10**3), nse=1000)
+    filled = COO(s.indices(), s.values(), s.shape, fill_value=1.0)
 
     with lacewing.densify_policy("raise", 16 << 20):
         with pytest.raises(RuntimeError, match=r"\[lacewing.densify\]"):
-            _ = s @ torch.ones(10**3, 2)
+            _ = filled @ torch.ones(10**3, 2)
         with pytest.raises(RuntimeError, match=r"\[lacewing.densify\]"):
             functional.normalize(lacewing.random((10**6, 10**6, 10**3), nse=10**5), dim=2)
