@@ -83,7 +83,16 @@ def number_arguments(op: str, fill_value: object, values: Tensor) -> tuple[int, 
     if array.dim() == 0:
         return number_arguments(op, array.item(), values)
     if not hasattr(fill_value, "dtype") and torch.can_cast(array.dtype, values.dtype):
-        array = torch.as_tensor(fill_value, dtype=values.dtype, device=values.device)  # lists of numbers have no dtype
+        # Lists of numbers have no dtype.
+        wide = torch.float64 if array.is_floating_point() else torch.complex128 if array.is_complex() else array.dtype
+        exact = torch.as_tensor(fill_value, dtype=wide, device=values.device)
+        array = exact.to(values.dtype)
+        if values.dtype.is_floating_point or values.dtype.is_complex:
+            fits = torch.equal(array.to(wide).isfinite(), exact.isfinite())
+        else:
+            fits = torch.equal(array.to(wide), exact) and (values.dtype.is_signed or bool((exact >= 0).all()))
+        if not fits:
+            raise TypeError(f"[lacewing.{op}] the fill {fill_value} does not fit into the values' {values.dtype}")
     return 2, array
 
 

@@ -451,6 +451,24 @@ def test_fills_that_do_not_fit_are_refused(number: complex, dtype: torch.dtype) 
         COO([[0]], values, (2,), fill_value=lacewing.undefined).to_dense(fill=number)
 
 
+@pytest.mark.parametrize(
+    ("fill", "dtype"),
+    [
+        ([-1, 0], torch.uint8),
+        ([300, 0], torch.uint8),
+        ([-1, 0], torch.uint64),
+        ([1e300, 0.0], torch.float16),
+    ],
+    ids=str,
+)
+def test_lists_as_fills_that_do_not_fit_are_refused(fill: list[float], dtype: torch.dtype) -> None:
+    values = torch.ones(1, 2).to(dtype)
+
+    with pytest.raises(TypeError, match=r"\[lacewing.sparse_coo_tensor\] the fill \[.* does not fit into the values'"):
+        COO([[0]], values, (2, 2), fill_value=fill)
+    assert COO([[0]], values, (2, 2), fill_value=[3, 255]).fill_value.tolist() == [3, 255]
+
+
 def test_fills_at_the_ends_of_their_types_fit() -> None:
     ends = [(255, torch.uint8), (2**64 - 1, torch.uint64), (-(2**63), torch.int64), (math.inf, torch.float16)]
     for number, dtype in [*ends, (65504.0, torch.float16), (0.1, torch.float64), (True, torch.bool)]:
