@@ -32,7 +32,8 @@ def index_item(item: Any) -> Any:
     except TypeError:
         pass
     try:
-        return torch.as_tensor(item)
+        array = torch.as_tensor(item)
+        return array.to(torch.int64) if array.numel() == 0 and array.dtype == torch.get_default_dtype() else array
     except (TypeError, ValueError, RuntimeError) as error:
         raise NotImplementedError(f"[lacewing.SparseTensor] {item!r} is no index of an assignment") from error
 
@@ -72,18 +73,38 @@ def fill_arguments(op: str, fill_value: object, values: Tensor) -> tuple[int, Te
 
 def number_arguments(op: str, fill_value: object, values: Tensor) -> tuple[int, Tensor]:
     if isinstance(fill_value, (bool, int, float, complex)):
-        number = torch.tensor(fill_value)
-        if not torch.can_cast(number.dtype, values.dtype):
+        wide = _wide_type(op, fill_value, values)
+        if not torch.can_cast(wide, values.dtype):
             raise TypeError(
                 f"[lacewing.{op}] a {type(fill_value).__name__} as fill cannot be cast to the values' {values.dtype}"
             )
-        return 3, torch.tensor(fill_value, dtype=values.dtype)  # on the host, whatever the device
+        return 3, torch.tensor(fill_value, dtype=wide, device="cpu")  # on the host, whatever the device
     array = as_tensor(op, "the elements of a fill", fill_value, device=values.device)
     if array.dim() == 0:
         return number_arguments(op, array.item(), values)
     if not hasattr(fill_value, "dtype") and torch.can_cast(array.dtype, values.dtype):
-        array = torch.as_tensor(fill_value, dtype=values.dtype, device=values.device)  # lists of numbers have no dtype
+        # Lists of numbers have no dtype.
+        wide = torch.float64 if array.is_floating_point() else torch.complex128 if array.is_complex() else array.dtype
+        exact = torch.as_tensor(fill_value, dtype=wide, device=values.device)
+        array = exact.to(values.dtype)
+        if values.dtype.is_floating_point or values.dtype.is_complex:
+            fits = torch.equal(array.to(wide).isfinite(), exact.isfinite())
+        else:
+            fits = torch.equal(array.to(wide), exact) and (values.dtype.is_signed or bool((exact >= 0).all()))
+        if not fits:
+            raise TypeError(f"[lacewing.{op}] the fill {fill_value} does not fit into the values' {values.dtype}")
     return 2, array
+
+
+def _wide_type(op: str, number: bool | int | float | complex, values: Tensor) -> torch.dtype:
+    """The dtype that holds every number of such a type."""
+    if isinstance(number, bool):
+        return torch.bool
+    if isinstance(number, int):
+        if not -(1 << 63) <= number < 1 << 64:
+            raise TypeError(f"[lacewing.{op}] the fill {number} does not fit into the values' {values.dtype}")
+        return torch.int64 if number < 1 << 63 else torch.uint64
+    return torch.float64 if isinstance(number, float) else torch.complex128
 
 
 def sizes_of(op: str, name: str, sizes: object) -> list[int]:

@@ -55,7 +55,10 @@ def load_npz(path: _Path) -> SparseTensor:
         raise
     except (ValueError, EOFError, KeyError, OSError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"[lacewing.load_npz] {path}: it is no file of a sparse matrix: {error}") from error
-    return from_scipy(matrix)
+    try:
+        return from_scipy(matrix)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ValueError(f"[lacewing.load_npz] {path}: its arrays are no sparse matrix: {error}") from error
 
 
 def save_npz(sparse: SparseTensor, path: _Path) -> None:

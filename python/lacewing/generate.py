@@ -56,9 +56,10 @@ def eye(
     rows: int, columns: int | None = None, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None
 ) -> SparseTensor:
     """The matrix with ones on its diagonal."""
-    columns = rows if columns is None else columns
-    length = max(0, min(rows, columns))
-    return diags([torch.ones(length, dtype=dtype, device=device)], [0], (rows, columns))
+    size = sizes_of("eye", "size", (rows, rows if columns is None else columns))
+    if min(size) < 0:
+        raise ValueError(f"[lacewing.eye] rows and columns must not be negative, not {tuple(size)}")
+    return diags([torch.ones(min(size), dtype=dtype, device=device)], [0], size)
 
 
 def diags(

@@ -48,6 +48,9 @@ def to_scipy(sparse: SparseTensor, format: str | None = None) -> Any:
         raise ValueError(
             f"[lacewing.to_scipy] entries must be numbers, not blocks of {tuple(sparse.values().shape[1:])}"
         )
+    dtype = sparse.dtype
+    if dtype.itemsize < (8 if dtype.is_complex else 4 if dtype.is_floating_point else 1):
+        raise TypeError(f"[lacewing.to_scipy] SciPy has no sparse arrays of {dtype}: use to(torch.float32) first")
     if wanted != "coo" and sparse.dim() != 2:
         raise ValueError(f"[lacewing.to_scipy] {wanted} holds a matrix, not a tensor of shape {tuple(sparse.shape)}")
     layout = torch.sparse_coo if wanted == "coo" else torch.sparse_csr if wanted == "csr" else torch.sparse_csc

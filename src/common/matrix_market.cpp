@@ -4,6 +4,7 @@
 #include <cctype>
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -74,6 +75,19 @@ void read_value(Field field, bool finite, LineReader& line, void* values, std::i
   }
 }
 
+/// What symmetry says of an entry on the diagonal, which has been read.
+void check_diagonal(const Header& header, const LineReader& line, std::int64_t place, const void* values,
+                    std::int64_t e) {
+  const std::string entry = "entry (" + std::to_string(place) + ", " + std::to_string(place) + ")";
+  if (header.symmetry == Symmetry::skew) {
+    line.fail(entry + " is on the diagonal, which a skew-symmetric matrix has not");
+  }
+  if (header.symmetry == Symmetry::hermitian && header.field == Field::complex &&
+      static_cast<const double*>(values)[2 * e + 1] != 0) {
+    line.fail(entry + " is on the diagonal of a hermitian matrix, but it is not real");
+  }
+}
+
 }  // namespace
 
 Reader::Reader(std::string_view text) : lines_(text), header_(read_header(lines_)) {
@@ -98,6 +112,10 @@ void Reader::read_coordinate_sizes(LineReader& line) {
   }
   if (header_.symmetry != Symmetry::general && rows_ != columns_) {
     line.fail("a symmetric matrix must be square");
+  }
+  if (columns_ > 0 && rows_ > std::numeric_limits<std::int64_t>::max() / columns_) {
+    line.fail("a matrix of " + std::to_string(rows_) + " x " + std::to_string(columns_) +
+              " has more elements than int64 can count");
   }
   // An entry's two indices: one that lacks its value has an error of its own, with its line.
   text::check_announced(count_, /*bytes_of_one=*/4, line, lines_);
@@ -141,6 +159,9 @@ void Reader::read(std::int64_t* row, std::int64_t* column, void* values, bool fi
           column[e] = j - 1;
         }
         read_value(header_.field, finite, line, values, e);
+        if (header_.coordinate && row[e] == column[e]) {
+          check_diagonal(header_, line, row[e] + 1, values, e);
+        }
       },
       executor);
 }

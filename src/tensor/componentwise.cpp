@@ -74,8 +74,12 @@ bool factory(Call& call) {
   return call.give(call.call(std::move(args)));
 }
 
-/// Dropout of a tensor with fill 0: what is not stored stays 0.
+/// Dropout of a tensor with fill 0: what is not stored stays 0. The identity asks no fill.
 bool dropout(Call& call) {
+  const double p = call.arg("p").toDouble();
+  if (p == 0 || (!call.flag("train") && p > 0 && p <= 1)) {
+    return call.give(call.tensor(0));
+  }
   if (!zero_fill(call.sparse())) {
     return Call::decline();
   }
@@ -87,8 +91,9 @@ bool dropout(Call& call) {
 
 bool view_as_real(Call& call) {
   const Components& c = call.sparse();
-  const auto fill = c.has_fill() ? Fill{FillKind::array, at::view_as_real(fill_block(c).contiguous())} : c.fill;
-  return call.give({c.pattern, at::view_as_real(c.values), fill});
+  const auto fill =
+      c.has_fill() ? Fill{FillKind::array, at::view_as_real(fill_block(c).contiguous().resolve_conj())} : c.fill;
+  return call.give({c.pattern, at::view_as_real(c.values.resolve_conj()), fill});
 }
 
 bool view_as_complex(Call& call) {

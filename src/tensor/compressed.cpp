@@ -11,6 +11,7 @@
 #include <lacewing/dispatch/torch.h>
 
 #include "common/results.h"
+#include "tensor/construct.h"
 #include "tensor/densify.h"
 #include "tensor/pattern.h"
 
@@ -29,6 +30,7 @@ at::Tensor row_starts(const at::Tensor& row_of, std::int64_t rows) {
 }
 
 at::Tensor rows_of_entries(const at::Tensor& starts, std::int64_t nse) {
+  check_starts("SparseTensor", starts, nse);
   if (starts.is_cpu()) {
     const auto rows = empty_result({nse}, starts.options());
     structure::rows_of_entries(starts.const_data_ptr<std::int64_t>(), starts.numel() - 1,
@@ -39,6 +41,17 @@ at::Tensor rows_of_entries(const at::Tensor& starts, std::int64_t nse) {
 }
 
 }  // namespace
+
+void check_starts(const char* op, const at::Tensor& starts, std::int64_t nse) {
+  const std::int64_t rows = starts.numel() - 1;
+  const at::Tensor host = starts.to(at::kCPU, at::kLong).contiguous();
+  const std::int64_t* const data = host.const_data_ptr<std::int64_t>();
+  const std::int64_t bad = structure::first_bad_start(data, rows, nse);
+  TORCH_CHECK(bad < 0, "[lacewing.", op, "] compressed_indices[", bad, "] = ", data[bad],
+              bad == 0      ? " must be 0"
+              : bad == rows ? " must be the number of entries, " + std::to_string(nse)
+                            : " must lie between the one before it and the number of entries, " + std::to_string(nse));
+}
 
 Dims Layout::order() const {
   Dims dims = major();
@@ -150,8 +163,9 @@ bool Pattern::shares(const at::Tensor& tensor) const {
 bool Pattern::known_distinct() const {
   const std::lock_guard lock(mutex_);
   if (!distinct_ && !coalesced_ && !looked_ && layout_ && starts_.defined() && minor_.defined() && starts_.is_cpu()) {
-    looked_ = true;
     const at::Tensor starts = starts_.to(at::kLong).contiguous();
+    check_starts("SparseTensor", starts, nse_);
+    looked_ = true;
     const at::Tensor minor = minor_.to(at::kLong).contiguous();
     distinct_ = structure::rows_increase(starts.const_data_ptr<std::int64_t>(), minor.const_data_ptr<std::int64_t>(),
                                          starts.numel() - 1, torch_executor());

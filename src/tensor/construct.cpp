@@ -3,6 +3,7 @@
 #include "tensor/construct.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/Formatting.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/logical_and.h>
@@ -66,6 +67,26 @@ std::int64_t first_outside(const at::Tensor& indices, const Dims& sizes) {
   return nse == 0 ? 0 : places.min().item<std::int64_t>();
 }
 
+at::Tensor fitted(const char* op, const at::Tensor& fill, at::ScalarType type) {
+  TORCH_CHECK_TYPE(at::canCast(fill.scalar_type(), type), "[lacewing.", op, "] a fill of type ", fill.scalar_type(),
+                   " cannot be cast to the values' ", type);
+  const at::Tensor cast = fill.to(type);
+  if (fill.scalar_type() == type || fill.dim() > 0) {
+    return cast;
+  }
+  // Integers stay the same, with their sign; floats may be rounded, but not to an infinity.
+  const auto wide = [](const at::Tensor& t) {
+    return t.detach().to(t.is_complex() ? at::kComplexDouble : at::kDouble);
+  };
+  const bool fits = at::isIntegralType(type, /*includeBool=*/true)
+                        ? cast.to(fill.scalar_type()).equal(fill) && wide(cast).lt(0).equal(wide(fill).lt(0))
+                        : wide(cast).isfinite().equal(wide(fill).isfinite());
+  TORCH_CHECK_TYPE(fits, "[lacewing.", op, "] the fill ",
+                   fill.scalar_type() == at::kUInt64 ? std::to_string(fill.item().toUInt64()) : c10::str(fill.item()),
+                   " does not fit into the values' ", type);
+  return cast;
+}
+
 Fill checked_fill(const char* op, const Fill& fill, const at::Tensor& values) {
   if (fill.kind == FillKind::undefined) {
     return Fill::undefined();
@@ -76,9 +97,7 @@ Fill checked_fill(const char* op, const Fill& fill, const at::Tensor& values) {
   TORCH_CHECK(!tensor::is_sparse(fill.value) && fill.value.layout() == at::kStrided, "[lacewing.", op,
               "] the fill must be a strided tensor");
   if (fill.value.unsafeGetTensorImpl()->is_wrapped_number()) {
-    TORCH_CHECK_TYPE(at::canCast(fill.value.scalar_type(), values.scalar_type()), "[lacewing.", op, "] a fill of type ",
-                     fill.value.scalar_type(), " cannot be cast to the values' ", values.scalar_type());
-    const at::Scalar number = fill.value.to(values.scalar_type()).item();
+    const at::Scalar number = fitted(op, fill.value, values.scalar_type()).item();
     return {FillKind::scalar, at::scalar_tensor(number, values.options().requires_grad(false)), number};
   }
   TORCH_CHECK_TYPE(fill.value.scalar_type() == values.scalar_type() && fill.value.device() == values.device(),
@@ -120,7 +139,13 @@ at::Tensor checked_indices(const char* op, const at::Tensor& indices, const at::
               values.size(0));
   TORCH_CHECK(indices.device() == values.device(), "[lacewing.", op, "] indices are on ", indices.device(),
               ", but values are on ", values.device());
-  return indices.to(at::kLong);
+  const at::Tensor index = indices.to(at::kLong);
+  if (indices.scalar_type() == at::kUInt64) {
+    const at::Tensor bad = at::nonzero(index < 0);
+    TORCH_CHECK(bad.size(0) == 0, "[lacewing.", op, "] indices have a number of uint64 that int64 cannot hold, ",
+                static_cast<std::uint64_t>(bad.size(0) == 0 ? 0 : index[bad[0][0]][bad[0][1]].item<std::int64_t>()));
+  }
+  return index;
 }
 
 Dims sizes_from(const at::Tensor& indices) {
@@ -227,9 +252,8 @@ at::Tensor to_dense(const at::Tensor& sparse, const std::optional<at::Tensor>& f
   if (fill) {
     TORCH_CHECK(!c.has_fill(), "[lacewing.to_dense] fill= stands for an undefined fill, but this tensor has one");
     tensor::refuse_functorch("fill", *fill);
-    TORCH_CHECK_TYPE(at::canCast(fill->scalar_type(), c.values.scalar_type()), "[lacewing.to_dense] a fill of type ",
-                     fill->scalar_type(), " cannot be cast to the values' ", c.values.scalar_type());
-    c.fill = checked_fill("to_dense", Fill::of(fill->to(c.values.options().requires_grad(false))), c.values);
+    const at::Tensor beside = tensor::fitted("to_dense", *fill, c.values.scalar_type()).to(c.values.device());
+    c.fill = checked_fill("to_dense", Fill::of(beside), c.values);
   }
   const at::Tensor dense = tensor::densified(c);
   return dense.is_alias_of(c.values) ? dense.clone() : dense;

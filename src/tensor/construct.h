@@ -16,6 +16,13 @@ void check_numel(const char* op, const Dims& shape);
 /// The first entry of indices (dims, nse) outside the sizes, or nse.
 std::int64_t first_outside(const at::Tensor& indices, const Dims& sizes);
 
+/// Throws where starts (rows + 1,) are not 0, ..., nse without decreasing. Users hold the tensor and may write to it,
+/// so kernels look again before they trust it.
+void check_starts(const char* op, const at::Tensor& starts, std::int64_t nse);
+
+/// A fill in the type of the values; throws where it cannot be cast, or a number does not fit.
+at::Tensor fitted(const char* op, const at::Tensor& fill, at::ScalarType type);
+
 /// The fill beside such values, checked: its value is defined unless the kind is undefined.
 Fill checked_fill(const char* op, const Fill& fill, const at::Tensor& values);
 

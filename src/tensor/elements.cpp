@@ -7,6 +7,7 @@
 #include <ATen/ops/broadcast_tensors.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
 #include "tensor/align.h"
 
@@ -45,7 +46,23 @@ at::Tensor beside(const Components& c, const at::Tensor& from_host) {
   return from_host.is_cpu() ? from_host.to(c.values.device()) : from_host;
 }
 
+namespace {
+
+at::ScalarType signed_type(std::size_t bytes) {
+  return bytes == 1 ? at::kChar : bytes == 2 ? at::kShort : bytes == 4 ? at::kInt : at::kLong;
+}
+
+constexpr const char* kIndexTypes = "tensors used as indices must be long, int, byte or bool tensors";
+
+}  // namespace
+
+void check_index_type(const at::Tensor& index) {
+  const auto type = index.scalar_type();
+  TORCH_CHECK_INDEX(type == at::kLong || type == at::kInt || type == at::kByte || type == at::kBool, kIndexTypes);
+}
+
 at::Tensor wrapped_places(const at::Tensor& index, std::int64_t dim, std::int64_t size) {
+  TORCH_CHECK_INDEX(at::isIntegralType(index.scalar_type(), /*includeBool=*/false), kIndexTypes);
   const at::Tensor t = index.to(at::kLong);
   if (t.numel() > 0) {
     const auto low = t.min().item<std::int64_t>();
@@ -66,18 +83,27 @@ at::Tensor elements_at(const Components& given, const std::vector<at::Tensor>& w
 
 Components written_at(const Components& given, const std::vector<at::Tensor>& where, const at::Tensor& values,
                       bool accumulate) {
-  const Components c = coalesced(given);
+  Components c = coalesced(given);
+  const Fill fill = c.fill;
+  if (!c.has_fill()) {
+    c.fill = {FillKind::scalar, at::zeros({}, c.values.options().requires_grad(false))};  // each new entry is written
+  }
+  // Dtypes that torch cannot index are moved as signed integers of the same bits; unsigned ones add so, too.
+  const auto type = c.values.scalar_type();
+  const bool as_bits = is_bare(type) && !(accumulate && c10::isFloat8Type(type));
+  const auto bits = [&](const at::Tensor& t) { return as_bits ? t.view(signed_type(t.element_size())) : t; };
+  c = {c.pattern, bits(c.values), {c.fill.kind, bits(c.fill.value)}};
   const Places places(c, where);
   Dims shape = places.shape;
   shape.insert(shape.end(), c.dense_shape().begin(), c.dense_shape().end());
   Dims rows{places.keys.numel()};
   rows.insert(rows.end(), c.dense_shape().begin(), c.dense_shape().end());
-  const auto source = values.expand(shape).reshape(rows);
+  const auto source = bits(values).expand(shape).reshape(rows);
   const auto targets = Pattern::make(places.keys.unsqueeze(0), {c.pattern->numel()})->coalesced()->keys();
   const Merged merged = union_of(c.pattern->keys(), targets);
   const auto before = pick_rows(c, merged.in_a);
   const auto after = before.index_put({find_keys(merged.keys, places.keys)}, source, accumulate);
-  return {Pattern::of_keys(merged.keys.contiguous(), c.pattern->sizes()), after, c.fill};
+  return {Pattern::of_keys(merged.keys.contiguous(), c.pattern->sizes()), as_bits ? after.view(type) : after, fill};
 }
 
 }  // namespace lacewing::tensor

@@ -6,7 +6,6 @@
 
 #include <lacewing/dispatch/torch.h>
 
-#include "structure/compressed.h"
 #include "tensor/call.h"
 #include "tensor/construct.h"
 
@@ -68,17 +67,6 @@ void check_index_array(const char* op, const char* name, const at::Tensor& array
               ",), not ", shape_text(array.sizes()));
   TORCH_CHECK(array.device() == values.device(), "[lacewing.", op, "] ", name, " are on ", array.device(),
               ", but values are on ", values.device());
-}
-
-void check_starts(const char* op, const at::Tensor& starts, std::int64_t nse) {
-  const std::int64_t rows = starts.numel() - 1;
-  const at::Tensor host = starts.to(at::kCPU, at::kLong).contiguous();
-  const std::int64_t* const data = host.const_data_ptr<std::int64_t>();
-  const std::int64_t bad = structure::first_bad_start(data, rows, nse);
-  TORCH_CHECK(bad < 0, "[lacewing.", op, "] compressed_indices[", bad, "] = ", data[bad],
-              bad == 0      ? " must be 0"
-              : bad == rows ? " must be the number of entries, " + std::to_string(nse)
-                            : " must lie between the one before it and the number of entries, " + std::to_string(nse));
 }
 
 }  // namespace
@@ -147,7 +135,7 @@ at::Tensor sparse_gcs_tensor(const at::Tensor& compressed_indices, const at::Ten
   const std::int64_t nse = values.size(0);
   check_index_array(op, "plain_indices", plain_indices, nse, values);
   check_index_array(op, "compressed_indices", compressed_indices, major + 1, values);
-  check_starts(op, compressed_indices, nse);
+  tensor::check_starts(op, compressed_indices, nse);
   const std::int64_t bad = tensor::first_outside(plain_indices.to(at::kLong).unsqueeze(0), {minor});
   TORCH_CHECK(bad >= nse, "[lacewing.", op, "] plain_indices[", bad,
               "] = ", bad < nse ? plain_indices.select(0, bad).item<std::int64_t>() : 0, " is out of range: there are ",

@@ -70,7 +70,7 @@ Components selected(const Components& c, std::int64_t dim, std::int64_t index) {
             fill_for(c, [&](const at::Tensor& b) { return b.select(d, index); })};
   }
   const auto kept = at::nonzero(c.pattern->indices().select(0, dim) == index).squeeze(1);
-  return {without_dim(*c.pattern, dim, kept), c.values.index_select(0, kept), c.fill};
+  return {without_dim(*c.pattern, dim, kept), take_rows(c.values, kept), c.fill};
 }
 
 bool select(Call& call) {
@@ -127,7 +127,7 @@ Components sliced(const Components& c, const std::vector<structure::Slice>& slic
     }
   }
   out.pattern = Pattern::make(moved, std::move(sizes), c.pattern->known_coalesced());
-  out.values = out.values.index_select(0, kept);
+  out.values = take_rows(out.values, kept);
   return out;
 }
 
@@ -243,7 +243,7 @@ Components taken(const Components& given, std::int64_t dim, const at::Tensor& wa
   indices.select(0, dim).copy_(place);
   Dims sizes = c.pattern->sizes();
   sizes[at(dim)] = wanted.numel();
-  return {Pattern::make(indices, std::move(sizes)), c.values.index_select(0, entry), c.fill};
+  return {Pattern::make(indices, std::move(sizes)), take_rows(c.values, entry), c.fill};
 }
 
 bool index_select(Call& call) {
@@ -284,6 +284,7 @@ bool index(Call& call) {
   std::int64_t dim = 0;
   for (const std::optional<at::Tensor> item : call.args[1].toOptionalTensorList()) {
     if (item && item->defined()) {
+      check_index_type(*item);
       const bool mask = item->scalar_type() == at::kBool || item->scalar_type() == at::kByte;
       if (is_sparse(*item) && !mask) {
         return Call::decline();
@@ -439,7 +440,7 @@ bool diagonal(Call& call) {
   }
   out_sizes.push_back(length);
   rows.push_back(row.index_select(0, kept) + std::min<std::int64_t>(offset, 0));
-  return call.give({Pattern::make(at::stack(rows), std::move(out_sizes)), c.values.index_select(0, kept), c.fill});
+  return call.give({Pattern::make(at::stack(rows), std::move(out_sizes)), take_rows(c.values, kept), c.fill});
 }
 
 /// diag_embed of a tensor with fill 0.

@@ -116,6 +116,7 @@ at::Tensor to_compressed(const at::Tensor& sparse, at::Layout layout) {
   const at::Tensor gcs = coalesce(to_gcs(sparse, at::IntArrayRef({0}), at::IntArrayRef({1}), is_by_column(layout)));
   at::Tensor starts = compressed_indices(gcs);
   at::Tensor minor = plain_indices(gcs);
+  tensor::check_starts("to_torch", starts, minor.numel());
   if (starts.scalar_type() != minor.scalar_type()) {
     starts = starts.to(at::kLong);
     minor = minor.to(at::kLong);

@@ -214,7 +214,7 @@ bool matrices(Call& call, std::size_t left, std::size_t right, std::int64_t batc
     // (batches * rows, n): each batch's sums for all of its rows
     const auto summed = [&] {
       const at::Tensor sums = b.sum(-2, /*keepdim=*/true);
-      return batch == 0 ? sums : sums.expand({-1, a.size(-2), -1}).reshape({-1, b.size(-1)});
+      return batch == 0 ? sums : sums.expand({-1, a.size(-2), -1}).reshape({a.size(0) * a.size(-2), b.size(-1)});
     };
     return call.give(times_dense(c, with(batch), with(batch + 1), x, summed).view(shape));
   }
@@ -225,7 +225,7 @@ bool matrices(Call& call, std::size_t left, std::size_t right, std::int64_t batc
   std::swap(turned[static_cast<std::size_t>(batch)], turned[static_cast<std::size_t>(batch) + 1]);
   const auto summed = [&] {
     const at::Tensor sums = a.sum(-1).unsqueeze(-2);
-    return batch == 0 ? sums : sums.expand({-1, b.size(-1), -1}).reshape({-1, a.size(-2)});
+    return batch == 0 ? sums : sums.expand({-1, b.size(-1), -1}).reshape({b.size(0) * b.size(-1), a.size(-2)});
   };
   return call.give(times_dense(c, with(batch + 1), with(batch), x, summed).view(turned).transpose(-1, -2));
 }

@@ -116,20 +116,23 @@ void write_components(const at::Tensor& target, Components made) {
   replace_components(target, std::move(made));
 }
 
+/// A result for a sparse target: a number, which is a strided tensor in most rules, as a sparse one.
+at::Tensor number_as(const at::Tensor& target, const at::Tensor& given) {
+  const bool number = !is_sparse(given) && given.dim() == 0 && target.dim() == 0 && components(target).has_fill();
+  return number ? lacewing::to_sparse(given.to(target.scalar_type()), 0, components(target).fill) : given;
+}
+
 /// What an in-place op makes of its target: the result in the target's dtype.
 Components in_place_components(const Call& call, const at::Tensor& target, const at::Tensor& given) {
-  // A number is a strided tensor in most rules.
-  const bool number = !is_sparse(given) && given.dim() == 0 && target.dim() == 0 && components(target).has_fill();
-  const at::Tensor result =
-      number ? lacewing::to_sparse(given.to(target.scalar_type()), 0, components(target).fill) : given;
+  const at::Tensor result = number_as(target, given);
   refuse_unless(is_sparse(result), call,
                 " in place would turn a sparse tensor into a strided one, which cannot be done to the same tensor: use "
                 "the op that returns its result");
   TORCH_CHECK(result.sizes() == target.sizes(), "[lacewing.SparseTensor] ", call.schema().name(),
               " in place gives shape ", shape_text(result.sizes()), ", but the tensor has shape ",
               shape_text(target.sizes()));
-  TORCH_CHECK(at::canCast(result.scalar_type(), target.scalar_type()), "[lacewing.SparseTensor] ", call.schema().name(),
-              " in place gives ", result.scalar_type(), ", which cannot be cast to ", target.scalar_type());
+  TORCH_CHECK(at::canCast(given.scalar_type(), target.scalar_type()), "[lacewing.SparseTensor] ", call.schema().name(),
+              " in place gives ", given.scalar_type(), ", which cannot be cast to ", target.scalar_type());
   return components(result.to(target.scalar_type()));
 }
 
@@ -180,10 +183,13 @@ bool mutate(Call& call) {
         write_components(target, std::move(made));
       }
     } else if (is_sparse(target)) {
-      TORCH_CHECK(is_sparse(result) && at::canCast(result.scalar_type(), target.scalar_type()),
-                  "[lacewing.SparseTensor] ", name, " cannot write its result to a sparse out= of dtype ",
-                  target.scalar_type());
-      replace_components(target, components(result.to(target.scalar_type())));
+      TORCH_CHECK(at::canCast(result.scalar_type(), target.scalar_type()), "[lacewing.SparseTensor] ", name,
+                  " cannot write its result to a sparse out= of dtype ", target.scalar_type(), ": it is ",
+                  result.scalar_type());
+      const at::Tensor sparse = number_as(target, result);
+      TORCH_CHECK(is_sparse(sparse), "[lacewing.SparseTensor] ", name,
+                  " cannot write its result to a sparse out=: it is strided here; give a strided out=, or none");
+      replace_components(target, components(sparse.to(target.scalar_type())));
     } else {
       const at::Tensor strided = is_sparse(result) ? densified_for(name, result) : result;
       target.resize_(strided.sizes()).copy_(strided);

@@ -174,10 +174,11 @@ at::ScalarType sum_type(at::ScalarType type) {
 
 /// Sum over the reduction of rows (nse, ...) and of the fill row: both with dims kept as 1.
 std::pair<at::Tensor, at::Tensor> summed(const Reduction& r, const at::Tensor& rows, const at::Tensor& fill) {
-  at::Tensor values = r.dense_dims.empty() ? rows : rows.sum(r.dense_dims, /*keepdim=*/true);
+  at::Tensor values = r.dense_dims.empty() ? rows : rows.sum(r.dense_dims, /*keepdim=*/true, rows.scalar_type());
   Dims one = rows.sizes().vec();
   one[0] = 1;
-  at::Tensor block = r.dense_dims.empty() ? fill : fill.expand(one).sum(r.dense_dims, /*keepdim=*/true);
+  at::Tensor block =
+      r.dense_dims.empty() ? fill : fill.expand(one).sum(r.dense_dims, /*keepdim=*/true, rows.scalar_type());
   if (r.grouping != nullptr) {
     const auto missing = Reduction::column(r.missing(), values.dim());
     values = sum_groups(values, *r.grouping);
@@ -382,8 +383,8 @@ bool prod(Call& call) {
   at::Tensor values = rows;
   at::Tensor block = fill_row(r.c).to(type).expand(one);
   for (const std::int64_t d : r.dense_dims) {
-    values = values.prod(d, /*keepdim=*/true);
-    block = block.prod(d, /*keepdim=*/true);
+    values = values.prod(d, /*keepdim=*/true, type);
+    block = block.prod(d, /*keepdim=*/true, type);
   }
   if (r.grouping != nullptr) {
     Dims shape = values.sizes().vec();

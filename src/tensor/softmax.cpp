@@ -142,6 +142,13 @@ struct Exponents {
   at::Tensor to_rows(const at::Tensor& t) const { return r.grouping == nullptr ? t : t.index_select(0, r.group_of()); }
 };
 
+/// The fill of a fibre without an entry, as a row: all of its elements are equal.
+at::Tensor even_fill(const Components& c, std::int64_t dim, bool logarithm) {
+  const auto length = static_cast<double>(c.pattern->sizes()[at(dim)]);
+  const auto level = fill_row(c) - fill_row(c);
+  return (logarithm ? level - std::log(length) : level.exp() / length).expand(one_row(c.values));
+}
+
 /// Fibres that differ in their fill: each fibre's fill everywhere, overwritten where there are entries.
 at::Tensor strided_softmax(const Call& call, const Exponents& e, std::int64_t dim, bool logarithm) {
   const Components& c = e.r.c;
@@ -149,11 +156,7 @@ at::Tensor strided_softmax(const Call& call, const Exponents& e, std::int64_t di
   check_dense_result(call.schema().name(), shape, c.values.scalar_type());
   const auto rows = logarithm ? e.shifted - e.to_rows(e.sum).log() : e.exponents / e.to_rows(e.sum);
   const auto fills = logarithm ? e.fill_shifted - e.sum.log() : e.fill_shifted.exp() / e.sum;
-  // A fibre without an entry.
-  const auto length = static_cast<double>(shape[at(dim)]);
-  const auto level = fill_row(c) - fill_row(c);
-  const auto none = (logarithm ? level - std::log(length) : level.exp() / length).expand(one_row(c.values));
-  const at::Tensor fibres = e.r.result(fills, none);
+  const at::Tensor fibres = e.r.result(fills, even_fill(c, dim, logarithm));
   const at::Tensor base = is_sparse(fibres) ? densified(components(fibres)) : fibres;
   Dims blocks = c.values.sizes().vec();
   blocks[0] = c.pattern->numel();
@@ -186,7 +189,9 @@ bool softmax(Call& call) {
   const std::int64_t groups = e.r.groups();
   const bool one_fibre = c.sparse_dim() == 1 && groups == 1;
   Fill fill = Fill::undefined();
-  if (c.has_fill() && !one_fibre) {
+  if (c.has_fill() && groups == 0) {
+    fill = Fill::of(even_fill(c, dim, logarithm).squeeze(0));
+  } else if (c.has_fill() && !one_fibre) {
     // Fibres differ in their fill, but where it is -inf: then softmax has 0 (and log_softmax -inf) in every fibre with
     // a finite entry.
     const bool masked =

@@ -257,7 +257,7 @@ bool all_finite(const at::Tensor& t) {
 bool is_bare(at::ScalarType dtype) { return at::isBarebonesUnsignedType(dtype) || c10::isFloat8Type(dtype); }
 
 at::Tensor take_rows(const at::Tensor& values, const at::Tensor& rows) {
-  if (values.is_cpu() && engine_dtype(values.scalar_type()) && values.numel() > 0 && !values.requires_grad()) {
+  if (engine_dtype(values.scalar_type()) && values.numel() > 0 && !values.requires_grad() && is_plain(values)) {
     const std::int64_t width = product_of(values.sizes().slice(1));
     Dims shape = values.sizes().vec();
     shape[0] = rows.numel();

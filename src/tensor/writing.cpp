@@ -18,10 +18,11 @@
 namespace lacewing::tensor {
 namespace {
 
-/// Whether a write into argument 0 of a strided `source` is this file's: numbers of one type, and a fill to start from.
-bool writable(const Call& call, const at::Tensor& source) {
-  return call.is_sparse_at(0) && call.sparse().has_fill() && call.sparse().sparse_dim() > 0 && !is_sparse(source) &&
-         source.scalar_type() == call.sparse().values.scalar_type();
+/// Whether a write into argument 0 of a strided `source` is this file's: numbers of one type, and, where `fill` says
+/// so, a fill to start from.
+bool writable(const Call& call, const at::Tensor& source, bool fill = true) {
+  return call.is_sparse_at(0) && (call.sparse().has_fill() || !fill) && call.sparse().sparse_dim() > 0 &&
+         !is_sparse(source) && source.scalar_type() == call.sparse().values.scalar_type();
 }
 
 bool give_written(Call& call, const std::vector<at::Tensor>& places, const at::Tensor& values, bool accumulate) {
@@ -65,6 +66,16 @@ bool copy(Call& call) {
   return c.has_fill() ? call.give(lacewing::to_sparse(wide, c.sparse_dim(), c.fill)) : Call::decline();
 }
 
+/// The mask without dims that is the only index of a number; undefined where there is another.
+at::Tensor lone_mask(const Call& call) {
+  const auto given = call.args[1].toOptionalTensorList();
+  const std::optional<at::Tensor> item = given.size() == 1 ? std::optional<at::Tensor>(given.get(0)) : std::nullopt;
+  if (call.tensor(0).dim() > 0 || !item || !item->defined() || item->dim() > 0 || item->scalar_type() != at::kBool) {
+    return {};
+  }
+  return is_sparse(*item) ? densified(components(*item)) : beside(call.sparse(), *item);
+}
+
 /// Index tensors and masks for dims that follow each other; the other sparse dims are taken whole.
 bool index_put(Call& call) {
   at::Tensor values = call.arg("values").toTensor();
@@ -73,12 +84,18 @@ bool index_put(Call& call) {
   }
   if (call.is_sparse_at(0) && call.sparse().sparse_dim() == 0 && call.sparse().has_fill()) {
     // One block.
+    const at::Tensor block = densified(call.sparse());
+    if (const at::Tensor mask = lone_mask(call); mask.defined() && (values.numel() == 1 || !mask.item<bool>())) {
+      const at::Tensor number = values.numel() == 1 ? values.reshape(at::IntArrayRef{}) : block;
+      const at::Tensor written = at::where(mask, call.flag("accumulate") ? block + number : number, block);
+      return call.give(lacewing::to_sparse(written, 0, call.sparse().fill));
+    }
     std::vector<c10::IValue> args = call.args;
-    args[0] = densified(call.sparse());
+    args[0] = block;
     args[at(call.find("values"))] = values;
     return call.give(lacewing::to_sparse(call.call(std::move(args)).front().toTensor(), 0, call.sparse().fill));
   }
-  if (!writable(call, values)) {
+  if (!writable(call, values, call.flag("accumulate"))) {
     return Call::decline();
   }
   const Components& c = call.sparse();
@@ -91,10 +108,11 @@ bool index_put(Call& call) {
       ++dim;
       continue;
     }
+    check_index_type(*item);
     const at::Tensor t = is_sparse(*item) ? *item : beside(c, *item);
     const bool mask = t.scalar_type() == at::kBool || t.scalar_type() == at::kByte;
     if (mask && is_sparse(t) && t.sizes() == call.tensor(0).sizes() && values.numel() == 1 &&
-        !call.flag("accumulate")) {
+        !call.flag("accumulate") && c.has_fill()) {
       return call.give(at::where(t.to(at::kBool), values.reshape(at::IntArrayRef{}), call.tensor(0)));
     }
     const std::int64_t taken = mask ? t.dim() : 1;
@@ -161,7 +179,9 @@ bool index_write(Call& call) {
   }
   const at::Tensor index = wrapped_places(given.reshape(-1), dim, c.pattern->sizes()[at(dim)]);
   if (name == "aten::index_add") {
-    source = source * call.arg("alpha").toScalar();
+    const at::Scalar alpha = call.arg("alpha").toScalar();
+    const bool truth = source.scalar_type() == at::kBool && alpha.isIntegral(/*includeBool=*/true);
+    source = truth ? (source * alpha).to(at::kBool) : source * alpha;
   }
   return give_written(call, along(c, dim, index), source, name == "aten::index_add");
 }

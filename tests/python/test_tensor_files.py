@@ -124,7 +124,18 @@ HEAD = "%%MatrixMarket matrix coordinate real general\n"
         ),
         (HEAD + "3 3 -1\n", "line 2: sizes must not be negative"),
         (HEAD.replace("general", "symmetric") + "3 4 1\n1 1 1\n", "line 2: a symmetric matrix must be square"),
-        (HEAD + "9000000000000000000 9000000000000000000 1\n1 1 1\n", "more elements than int64 can count"),
+        (
+            HEAD + "9000000000000000000 9000000000000000000 1\n1 1 1\n",
+            r"\[lacewing.read_mtx\] .*file.mtx: line 2: a matrix of .* has more elements than int64 can count",
+        ),
+        (
+            HEAD.replace("general", "skew-symmetric") + "3 3 2\n2 1 1\n2 2 1\n",
+            r"line 4: entry \(2, 2\) is on the diagonal, which a skew-symmetric matrix has not",
+        ),
+        (
+            "%%MatrixMarket matrix coordinate complex hermitian\n3 3 2\n1 1 1 0\n3 3 1 2\n",
+            r"line 4: entry \(3, 3\) is on the diagonal of a hermitian matrix, but it is not real",
+        ),
         ("%%MatrixMarket matrix array real general\n1000000000 1000000000\n1\n", "line 2: it announces more elements"),
     ],
 )
@@ -226,6 +237,11 @@ def test_tns_sizes_are_the_largest_indices(tmp_path: Path) -> None:
         ("1 0 3.0\n", None, "line 1: index 0 of dim 1 is less than 1"),
         ("1 9 3.0\n", (3, 3), "line 1: index 9 of dim 1 is outside of 1 to 3"),
         ("1 2 x\n", (3, 3), 'line 1: the value is "x", which is no number'),
+        (
+            "4294967296 1 1\n2 2 1\n1 4294967295 1\n2 1 1\n",
+            None,
+            r"\[lacewing.read_tns\] .*t.tns: line 3: a tensor of size \(4294967296, 4294967295\) has more elements",
+        ),
     ],
 )
 def test_damaged_tns_files_get_a_sentence_with_the_line(
@@ -258,3 +274,13 @@ def test_damaged_npz_files_get_a_sentence(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=r"\[lacewing\.load_npz\] .*it is no file of a sparse matrix"):
             lacewing.load_npz(path)
+
+
+def test_npz_files_of_bad_arrays_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "m.npz"
+    bad = scipy.sparse.csr_array(np.eye(3))
+    bad.indices[1] = 7
+    scipy.sparse.save_npz(path, bad)
+
+    with pytest.raises(ValueError, match=r"\[lacewing.load_npz\] .*m.npz: .* plain_indices\[1\] = 7 is out of range"):
+        lacewing.load_npz(path)

@@ -217,3 +217,270 @@ def test_products_and_repeated_entries_at_scale_are_guarded() -> None:
             _ = filled @ torch.ones(10**3, 2)
         with pytest.raises(RuntimeError, match=r"\[lacewing.densify\]"):
             functional.normalize(lacewing.random((10**6, 10**6, 10**3), nse=10**5), dim=2)
+
+
+def gcrs() -> lacewing.SparseTensor:
+    arrays = torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 2])
+    return lacewing.sparse_gcs_tensor(*arrays, torch.ones(3), (3, 3))
+
+
+@pytest.mark.parametrize("bad", [10**9, -5])
+def test_compressed_indices_that_were_written_to_are_looked_at_again(bad: int) -> None:
+    ops = (
+        lambda s: s @ torch.ones(3, 2),
+        lambda s: s.to_dense(),
+        lambda s: s.sum(1),
+        lambda s: s + s,
+        lambda s: s.is_coalesced(),
+        lambda s: s.to_coo(),
+        lambda s: s.to_gcs(compressed="columns"),
+        lambda s: s.t() @ torch.ones(3, 2),
+        lambda s: s.to_torch(torch.sparse_csr),
+        lambda s: s.to_scipy(),
+    )
+    for op in ops:
+        s = gcrs()
+        s.compressed_indices()[1] = bad
+        with pytest.raises(RuntimeError, match=rf"compressed_indices\[1\] = {bad} must lie between"):
+            op(s)
+        s.compressed_indices()[1] = 1
+        op(s)
+
+    csr = torch.eye(3).to_sparse_csr()
+    shared = lacewing.from_torch(csr)
+    csr.crow_indices()[1] = bad
+    with pytest.raises(RuntimeError, match=r"compressed_indices\[1\]"):
+        shared.to_dense()
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32, torch.bool], ids=str)
+def test_reductions_of_dense_dims_have_the_dtype_asked_for(dtype: torch.dtype) -> None:
+    s = COO([[1]], torch.tensor([[1, 2, 3]], dtype=torch.int32), (2, 3), fill_value=1)
+
+    for t in (s, s.float()):
+        for name, dim in (("sum", 1), ("sum", None), ("prod", 1)):
+            result, expected = (getattr(x, name)(dim, dtype=dtype) for x in (t, t.to_dense()))
+            assert result.dtype == dtype
+            assert torch.equal(dense(result), expected)
+
+
+def test_products_of_narrow_integers_keep_their_dtype() -> None:
+    s = COO(torch.empty(0, 1, dtype=torch.int64), torch.tensor([[1, 2, 3]], dtype=torch.int8), (3,))
+    x = s.to_dense()
+    ops = (torch.dot, torch.matmul, torch.inner, functional.linear)
+
+    assert [op(s, s).dtype for op in ops] == [torch.int8] * 4
+    assert [dense(op(s, s)).item() for op in ops] == [op(x, x).item() for op in ops]
+    a = COO([[0], [0]], torch.ones(1, 1, dtype=torch.uint8), (1, 2, 1))
+    b = COO([[0]], torch.ones(1, 3, 2, dtype=torch.uint8), (1, 3, 2), fill_value=1)
+    dims = ([1, 2], [2, 0])
+    found, expected = torch.tensordot(a, b, dims), torch.tensordot(a.to_dense(), b.to_dense(), dims)
+    assert found.dtype == torch.uint8
+    assert torch.equal(dense(found), expected)
+
+
+@pytest.mark.parametrize(
+    "index", [torch.tensor([1.7]), torch.tensor([1j]), torch.tensor([1], dtype=torch.int8)], ids=str
+)
+def test_index_tensors_of_another_type_are_refused(index: torch.Tensor) -> None:
+    s = lacewing.to_sparse(torch.eye(3))
+    before = s.to_dense()
+
+    for read in (lambda: s[index], lambda: s[:, index], lambda: s[index, index]):
+        with pytest.raises(IndexError, match="tensors used as indices must be long, int, byte or bool"):
+            read()
+    for place in (index, (index, index)):
+        with pytest.raises(IndexError, match="tensors used as indices must be long, int, byte or bool"):
+            s[place] = 5.0
+    assert torch.equal(s.to_dense(), before)
+    s[[]] = 5.0
+    assert torch.equal(s.to_dense(), before)
+
+
+@pytest.mark.parametrize("fill", [0.0, 2 - 1j])
+def test_parts_of_conjugates(fill: complex) -> None:
+    s = COO([[0]], torch.tensor([1 + 2j]), (2,), fill_value=fill)
+
+    assert torch.equal(dense(s.conj().imag), s.to_dense().conj().imag)
+    assert torch.equal(dense(s.conj().real), s.to_dense().conj().real)
+    assert torch.equal(dense(torch.view_as_real(s.conj())), torch.view_as_real(s.to_dense().conj().resolve_conj()))
+
+
+UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
+def test_slices_of_wide_unsigned_integers(dtype: torch.dtype) -> None:
+    s = lacewing.to_sparse(torch.eye(3).to(dtype) * 7)
+    x = s.to_dense()
+
+    for index in ((slice(None), slice(1, None)), (slice(1), slice(None, None, 2)), (slice(None), 1), slice(1, 2)):
+        assert torch.equal(dense(s[index]), x[index])
+
+
+@pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
+@pytest.mark.parametrize(
+    "index",
+    [
+        (0, 0),
+        (slice(None), 1),
+        (slice(1), slice(1, None)),
+        torch.tensor([[True, False], [False, True]]),
+        (torch.tensor([0, 1]), torch.tensor([1, 1])),
+        slice(None),
+        1,
+    ],
+    ids=str,
+)
+def test_assignment_of_wide_unsigned_integers(dtype: torch.dtype, index: Any) -> None:
+    top = torch.iinfo(dtype).max
+    signed = torch.eye(2).to(torch.int64)
+    for value in (5, top):
+        s = lacewing.to_sparse(torch.eye(2).to(dtype))
+        s[index] = value
+        expected = signed.clone()
+        expected[index] = value if value < 2**63 else -1
+        assert s.dtype == dtype
+        assert torch.equal(s.to_dense().to(torch.int64), expected)
+
+
+def test_empty_products_with_a_fill() -> None:
+    e = COO(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0), (3, 3), fill_value=1.0)
+    b = COO(torch.zeros(3, 0, dtype=torch.int64), torch.zeros(0), (2, 0, 3), fill_value=1.0)
+
+    assert (e @ torch.ones(2, 3, 0)).shape == (2, 3, 0)
+    assert (torch.ones(2, 0, 3) @ e).shape == (2, 0, 3)
+    assert torch.bmm(b, torch.ones(2, 3, 0)).shape == (2, 0, 0)
+    assert torch.bmm(torch.ones(2, 0, 3), b.transpose(1, 2)).shape == (2, 0, 0)
+    assert torch.einsum("ij,bjk->bik", e, torch.ones(2, 3, 0)).shape == (2, 3, 0)
+
+
+@pytest.mark.parametrize("alpha", [1, 0])
+def test_index_add_of_booleans(alpha: int) -> None:
+    x, place, source = torch.tensor([[True, False]]), torch.tensor([0, 0]), torch.tensor([[False, True], [True, True]])
+    s = lacewing.to_sparse(x)
+    expected = x.index_add(0, place, source, alpha=alpha)
+
+    assert torch.equal(dense(s.index_add(0, place, source, alpha=alpha)), expected)
+    s.index_add_(0, place, source, alpha=alpha)
+    assert torch.equal(s.to_dense(), expected)
+
+
+@pytest.mark.parametrize("op", [torch.softmax, torch.log_softmax])
+def test_softmax_without_entries_is_sparse(op: Any) -> None:
+    fill = torch.tensor(2.0, requires_grad=True)
+    s = COO(torch.zeros(1, 0, dtype=torch.int64), torch.zeros(0), (10**6,), fill_value=fill)
+    many = COO(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(0, 3), (4, 5, 3), fill_value=torch.arange(3.0))
+
+    with lacewing.densify_policy("raise", 1000):
+        found = op(s, 0)
+        each = op(many, 1)
+    assert lacewing.is_sparse_tensor(found)
+    assert found.nse == 0
+    assert torch.allclose(found.fill_value, op(torch.full((10**6,), 2.0), 0)[0])
+    assert torch.allclose(dense(each), op(many.to_dense(), 1))
+    (slope,) = torch.autograd.grad(found.to_dense().sum(), fill)
+    assert slope.item() == 0
+
+
+def test_numbers_assigned_by_a_mask() -> None:
+    for mask in (torch.tensor(True), torch.tensor(False)):
+        s, x = scalar(), torch.tensor(2.5)
+        s[mask] = 5.0
+        x[mask] = 5.0
+        assert torch.equal(s.to_dense(), x)
+    s = scalar()
+    s[s > 0] = 0.0
+    assert s.to_dense().item() == 0
+    s[s > 0] += 1.0
+    assert s.to_dense().item() == 0
+
+
+def test_an_undefined_fill_is_not_asked_for_where_it_is_not_needed() -> None:
+    s = matrix(fill_value=lacewing.undefined)
+
+    assert torch.equal(functional.dropout(s, 0.5, False).values(), s.values())
+    assert torch.equal(functional.dropout(s, 0.0, True).values(), s.values())
+    s[1, 1] = 9.0
+    s[0] = torch.tensor([7.0, 8.0])
+    assert s.fill_kind == "undefined"
+    assert torch.equal(s.to_dense(fill=-1.0), torch.tensor([[7.0, 8.0], [3.0, 9.0]]))
+    with pytest.raises(RuntimeError, match="fill is undefined"):
+        s.index_put_((torch.tensor([0]), torch.tensor([0])), torch.tensor([1.0]), accumulate=True)
+
+
+def test_out_says_what_does_not_fit() -> None:
+    a, b = matrix(), matrix()
+
+    with pytest.raises(
+        RuntimeError, match=r"aten::cumsum cannot write its result to a sparse out=: it is strided here"
+    ):
+        torch.cumsum(b, 0, out=a)
+    with pytest.raises(RuntimeError, match=r"sparse out= of dtype Long: it is Float"):
+        torch.add(b, b, out=a.long())
+    z = scalar()
+    torch.cos(scalar(), out=z)
+    assert z.to_dense().item() == pytest.approx(math.cos(2.5))
+    with pytest.raises(RuntimeError, match=r"in place gives Float, which cannot be cast to Long"):
+        scalar(torch.int64).add_(1.5)
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [
+        (2**70, torch.float32),
+        (2**70, torch.int64),
+        (2**63, torch.int64),
+        (300, torch.uint8),
+        (-1, torch.uint8),
+        (-1, torch.uint64),
+        (1e300, torch.float32),
+        (-1e300, torch.float32),
+        (65520.0, torch.float16),
+        (1e300 + 1j, torch.complex64),
+    ],
+    ids=str,
+)
+def test_fills_that_do_not_fit_are_refused(number: complex, dtype: torch.dtype) -> None:
+    values = torch.ones(1).to(dtype)
+
+    with pytest.raises(TypeError, match=r"\[lacewing.sparse_coo_tensor\] the fill .* does not fit into the values'"):
+        COO([[0]], values, (2,), fill_value=number)
+    with pytest.raises(TypeError, match=r"\[lacewing.with_fill\] the fill .* does not fit into the values'"):
+        COO([[0]], values, (2,)).with_fill(number)
+    with pytest.raises(TypeError, match=r"\[lacewing.to_dense\] the fill .* does not fit into the values'"):
+        COO([[0]], values, (2,), fill_value=lacewing.undefined).to_dense(fill=number)
+
+
+@pytest.mark.parametrize(
+    ("fill", "dtype"),
+    [
+        ([-1, 0], torch.uint8),
+        ([300, 0], torch.uint8),
+        ([-1, 0], torch.uint64),
+        ([1e300, 0.0], torch.float16),
+    ],
+    ids=str,
+)
+def test_lists_as_fills_that_do_not_fit_are_refused(fill: list[float], dtype: torch.dtype) -> None:
+    values = torch.ones(1, 2).to(dtype)
+
+    with pytest.raises(TypeError, match=r"\[lacewing.sparse_coo_tensor\] the fill \[.* does not fit into the values'"):
+        COO([[0]], values, (2, 2), fill_value=fill)
+    assert COO([[0]], values, (2, 2), fill_value=[3, 255]).fill_value.tolist() == [3, 255]
+
+
+def test_fills_at_the_ends_of_their_types_fit() -> None:
+    ends = [(255, torch.uint8), (2**64 - 1, torch.uint64), (-(2**63), torch.int64), (math.inf, torch.float16)]
+    for number, dtype in [*ends, (65504.0, torch.float16), (0.1, torch.float64), (True, torch.bool)]:
+        assert COO([[0]], torch.ones(1).to(dtype), (2,), fill_value=number).fill_value.item() == number
+
+
+def test_sentences_of_constructors() -> None:
+    with pytest.raises(RuntimeError, match=r"uint64 that int64 cannot hold, 9223372036854775809"):
+        COO(torch.tensor([[1, 2**63 + 1]], dtype=torch.uint64), torch.ones(2), (2,))
+    with pytest.raises(ValueError, match=r"\[lacewing.eye\] rows and columns must not be negative, not \(-1, -1\)"):
+        lacewing.eye(-1)
+    for dtype in (torch.bfloat16, torch.float16):
+        with pytest.raises(TypeError, match=rf"\[lacewing.to_scipy\] SciPy has no sparse arrays of {dtype}"):
+            matrix().to(dtype).to_scipy()

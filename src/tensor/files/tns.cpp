@@ -6,6 +6,7 @@
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/tensor_files.h>
 
+#include "structure/index_set.h"
 #include "tensor/files/tensor_text.h"
 
 namespace lacewing {
@@ -29,6 +30,27 @@ std::int64_t dims_of(std::string_view bytes) {
     line->fail("an entry needs an index and a value at least");
   }
   return numbers - 1;
+}
+
+/// The largest indices are the size: refuses the line from which on it has more elements than int64 can count.
+void check_size(std::string_view bytes, const at::Tensor& indices) {
+  const auto dims = static_cast<std::size_t>(indices.size(0));
+  const at::Tensor largest = std::get<0>(indices.max(1)).add(1);
+  const std::int64_t* const data = largest.const_data_ptr<std::int64_t>();
+  std::int64_t product = 0;
+  if (structure::checked_product({data, dims}, product)) {
+    return;
+  }
+  Lines lines(bytes);
+  std::vector<std::int64_t> sizes(dims, 1);
+  while (auto line = lines.next_entry('#')) {
+    for (std::int64_t& s : sizes) {
+      s = std::max(s, line->integer("an index"));
+    }
+    if (!structure::checked_product(sizes, product)) {
+      line->fail("a tensor of size " + shape_text(at::IntArrayRef(sizes)) + " has more elements than int64 can count");
+    }
+  }
 }
 
 }  // namespace
@@ -64,6 +86,9 @@ at::Tensor read_tns(const std::string& path, at::OptionalIntArrayRef size, std::
           }
         },
         torch_executor());
+    if (!size) {
+      check_size(bytes, indices);
+    }
   });
   return lacewing::sparse_coo_tensor(indices, dtype ? values.to(*dtype) : values, size);
 }
