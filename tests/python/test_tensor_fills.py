@@ -46,7 +46,8 @@ def test_the_gradient_of_a_strided_operand_is_finite_where_there_are_entries(
     (dense(op(ours, diagonal())) * where).diagonal().sum().backward()
     (op(theirs, diagonal().to_dense())).diagonal().sum().backward()
 
-    assert ours.grad is not None and theirs.grad is not None
+    assert ours.grad is not None
+    assert theirs.grad is not None
     assert torch.equal(ours.grad.isnan(), theirs.grad.isnan())
     assert torch.equal(ours.grad.nan_to_num(), theirs.grad.nan_to_num())
 
@@ -73,7 +74,8 @@ def test_the_gradient_of_a_learnable_fill_comes_from_elements_that_have_it() -> 
 
     other = torch.tensor(0.0, requires_grad=True)
     (torch.sqrt(torch.where(torch.eye(2) > 0, torch.tensor([[2.0, 0.0], [0.0, 4.0]]), other)) * x).sum().backward()
-    assert f.grad is not None and other.grad is not None
+    assert f.grad is not None
+    assert other.grad is not None
     assert f.grad.isnan() == other.grad.isnan()
 
 
@@ -157,12 +159,14 @@ def test_the_norm_that_counts_has_the_gradient_zero() -> None:
     norm = COO([[0, 1]], v, (3,)).norm(0)
     norm.backward()
     assert norm == 2
-    assert v.grad is not None and torch.equal(v.grad, torch.zeros(2))
+    assert v.grad is not None
+    assert torch.equal(v.grad, torch.zeros(2))
 
 
 def test_shapes_are_those_of_torch() -> None:
     s = diagonal()
-    assert type(s.shape) is torch.Size and type(s.size()) is torch.Size
+    assert type(s.shape) is torch.Size
+    assert type(s.size()) is torch.Size
     assert s.shape.numel() == 4
 
 
