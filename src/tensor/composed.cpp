@@ -1,5 +1,8 @@
 // Ops that other ops make up, where torch's own composition is not one: each part comes back to the rules.
+#include <algorithm>
 #include <numeric>
+#include <optional>
+#include <string>
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
@@ -13,6 +16,7 @@
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/log1p.h>
 #include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/tensordot.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -311,7 +315,79 @@ bool matrix_power(Call& call) {
   return call.give(result.is_same(t) ? t.clone() : result);
 }
 
+/// "ij,jk->ik" of two tensors, taken apart.
+struct Equation {
+  std::string left, right, out;
+
+  /// Nothing where it says more than the sum of a product: an ellipsis, a diagonal, one operand or three.
+  static std::optional<Equation> parse(std::string text) {
+    std::erase(text, ' ');
+    const std::size_t arrow = text.find("->");
+    const std::string operands = text.substr(0, arrow);
+    const std::size_t comma = operands.find(',');
+    if (comma == std::string::npos || operands.find_first_of(",.", comma + 1) != std::string::npos ||
+        text.find('.') != std::string::npos) {
+      return std::nullopt;
+    }
+    Equation e{operands.substr(0, comma), operands.substr(comma + 1), ""};
+    if (arrow != std::string::npos) {
+      e.out = text.substr(arrow + 2);
+    } else {
+      for (const char c : e.left + e.right) {
+        e.out += has(e.left, c) == has(e.right, c) ? "" : std::string(1, c);
+      }
+      std::sort(e.out.begin(), e.out.end());
+    }
+    for (std::string letters : {e.left, e.right, e.out}) {
+      std::sort(letters.begin(), letters.end());
+      if (std::adjacent_find(letters.begin(), letters.end()) != letters.end()) {
+        return std::nullopt;
+      }
+    }
+    return e;
+  }
+  static bool has(const std::string& letters, char c) { return letters.find(c) != std::string::npos; }
+};
+
+/// The sum of a product of a sparse tensor and a strided one, in which neither keeps a dim of the other: a tensordot,
+/// which moves no index.
+bool einsum(Call& call) {
+  const auto tensors = call.arg("tensors").toTensorVector();
+  const auto e = Equation::parse(call.arg("equation").toStringRef());
+  if (!e || tensors.size() != 2 || is_sparse(tensors[0]) == is_sparse(tensors[1]) ||
+      e->left.size() != static_cast<std::size_t>(tensors[0].dim()) ||
+      e->right.size() != static_cast<std::size_t>(tensors[1].dim())) {
+    return Call::decline();
+  }
+  Dims left, right, order;
+  std::string rest;
+  for (const char c : e->left + e->right) {
+    const bool both = Equation::has(e->left, c) && Equation::has(e->right, c);
+    if (both == Equation::has(e->out, c)) {
+      return Call::decline();  // a dim of both that stays, or one of a single operand that does not
+    }
+    rest += both ? "" : std::string(1, c);
+  }
+  for (std::size_t i = 0; i < e->left.size(); ++i) {
+    if (const std::size_t j = e->right.find(e->left[i]); j != std::string::npos) {
+      left.push_back(static_cast<std::int64_t>(i));
+      right.push_back(static_cast<std::int64_t>(j));
+      if (tensors[0].size(left.back()) != tensors[1].size(right.back())) {
+        return Call::decline();
+      }
+    }
+  }
+  if (left.empty() || rest.size() != e->out.size()) {
+    return Call::decline();
+  }
+  for (const char c : e->out) {
+    order.push_back(static_cast<std::int64_t>(rest.find(c)));
+  }
+  return call.give(at::tensordot(tensors[0], tensors[1], left, right).permute(order));
+}
+
 constexpr RuleEntry kRules[] = {
+    {"aten::einsum", einsum},
     {"aten::mse_loss", mse_loss},
     {"aten::smooth_l1_loss", smooth_loss},
     {"aten::huber_loss", smooth_loss},

@@ -164,6 +164,9 @@ def ops() -> dict[str, Op]:
         "matmul with a sparse matrix": lambda s: s.flatten(0, 1) @ matrix(s),
         "matmul with a strided matrix": lambda s: s @ torch.ones(s.shape[2], 4, dtype=s.dtype, device=s.device),
         "matmul with a strided vector": lambda s: s @ torch.ones(s.shape[2], dtype=s.dtype, device=s.device),
+        "einsum with a strided vector": lambda s: torch.einsum(
+            "ijk,i->kj", s, torch.ones(s.shape[0], dtype=s.dtype, device=s.device)
+        ),
         "tensordot with a strided vector": lambda s: torch.tensordot(
             s, torch.ones(s.shape[0], dtype=s.dtype, device=s.device), dims=([0], [0])
         ),

@@ -208,3 +208,26 @@ def test_the_bits_do_not_depend_on_the_threads(name: str) -> None:
     for threads in (2, 4):
         for x, y in zip(one, bits(threads), strict=True):
             assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize(
+    "equation",
+    ["ijk,k->ij", "ijk,i->kj", "ijk,jl->lik", "ijk,kj->i", "ijk,kjl", "iJk, kJ", "ijk,l->iljk", "ijk,j->ijk", "ijk,kl->i"],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_einsum_with_a_strided_tensor(equation: str, first: bool, device: torch.device) -> None:
+    sizes = {"i": 3, "j": 4, "J": 4, "k": 5, "l": 2}
+    s = lacewing.random((3, 4, 5), nse=9, dtype=torch.float64, device=device)
+    operands, _, out = equation.partition("->")
+    left, right = operands.split(",")
+    x = torch.randn([sizes[c] for c in right.strip()], dtype=torch.float64, device=device, requires_grad=True)
+    given = equation if first else f"{right},{left}" + (f"->{out}" if out else "")
+
+    ours = torch.einsum(given, *((s, x) if first else (x, s)))
+    dense = ours.to_dense() if lacewing.is_sparse_tensor(ours) else ours
+    theirs = torch.einsum(given, *((s.to_dense(), x) if first else (x, s.to_dense())))
+
+    torch.testing.assert_close(dense, theirs)
+    torch.testing.assert_close(
+        torch.autograd.grad(dense.square().sum(), x), torch.autograd.grad(theirs.square().sum(), x)
+    )
