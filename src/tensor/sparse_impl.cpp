@@ -331,6 +331,24 @@ at::Scalar fill_number(const Components& c) {
   return known ? *c.fill.number : value.item();
 }
 
+namespace {
+
+/// Rows of the fill, as many as the strided tensor has.
+at::Tensor filled(const Components& c, const Dims& rows) {
+  try {
+    return c.fill.value.expand(rows).clone(at::MemoryFormat::Contiguous);
+  } catch (const c10::OutOfMemoryError&) {
+    throw;  // of a device, with its own account
+  } catch (const c10::Error&) {
+    const Dims shape = c.shape();
+    TORCH_CHECK(false, "[lacewing.to_dense] there is no memory for a strided tensor of shape ",
+                shape_text(at::IntArrayRef(shape)), " of ", c.values.scalar_type());
+  }
+  return {};
+}
+
+}  // namespace
+
 at::Tensor densified(const Components& given) {
   TORCH_CHECK(given.has_fill(),
               "[lacewing.to_dense] the fill is undefined: give one by to_dense(fill=...) or with_fill(...)");
@@ -346,8 +364,7 @@ at::Tensor densified(const Components& given) {
   }
   Dims rows{c.pattern->numel()};
   rows.insert(rows.end(), c.dense_shape().begin(), c.dense_shape().end());
-  const at::Tensor base = c.fill.value.expand(rows).clone(at::MemoryFormat::Contiguous);
-  return base.index_copy_(0, c.pattern->keys(), c.values).view(c.shape());
+  return filled(c, rows).index_copy_(0, c.pattern->keys(), c.values).view(c.shape());
 }
 
 at::Tensor make_tensor(Components c) {

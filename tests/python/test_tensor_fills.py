@@ -219,3 +219,9 @@ def test_products_with_nearly_all_rows_empty_stay_sparse(op: Callable[[Tensor], 
     dense(result).square().sum().backward()
     expected.square().sum().backward()
     torch.testing.assert_close(v.grad, w.grad)
+
+
+def test_a_strided_tensor_that_does_not_fit_is_named() -> None:
+    s = COO([[0], [5]], torch.ones(1), (10**9, 10**9))
+    with pytest.raises(RuntimeError, match=r"\[lacewing.to_dense\] there is no memory .*\(1000000000, 1000000000\)"):
+        s.to_dense()
