@@ -37,9 +37,8 @@ std::optional<c10::OperatorHandle> writing_overload(const c10::OperatorHandle& o
 }
 
 /// A strided tensor of the CPU that nothing follows: no gradient of either mode, no transform, no cast, no subclass.
-bool is_plain(const at::Tensor& t) {
-  return t.is_cpu() && t.layout() == at::kStrided && !at::isTensorSubclassLike(t) && !t._fw_grad(0).defined() &&
-         !needs_grad(t) && !autocast_key(t);
+bool is_alone(const at::Tensor& t) {
+  return is_plain(t) && t.layout() == at::kStrided && !at::isTensorSubclassLike(t) && !autocast_key(t);
 }
 
 bool is_plain_call(const Call& call, const std::vector<c10::IValue>& args, at::IntArrayRef shape) {
@@ -52,7 +51,7 @@ bool is_plain_call(const Call& call, const std::vector<c10::IValue>& args, at::I
          returns[0].type()->kind() == c10::TypeKind::TensorType && returns[0].alias_info() == nullptr &&
          !call.op.hasTag(at::Tag::nondeterministic_seeded) &&
          std::all_of(args.begin(), args.end(), [](const c10::IValue& arg) {
-           return !arg.isList() && !(arg.isTensor() && arg.toTensor().defined() && !is_plain(arg.toTensor()));
+           return !arg.isList() && !(arg.isTensor() && arg.toTensor().defined() && !is_alone(arg.toTensor()));
          });
 }
 
