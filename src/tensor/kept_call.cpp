@@ -13,6 +13,8 @@ namespace {
 
 /// Results below this come from memory that torch has had before.
 constexpr std::int64_t kFreshBytes = 32 << 20;
+/// The bytes of the largest elements.
+constexpr std::int64_t kMostElementBytes = 16;
 
 /// The overload that writes what `op` returns, with the same arguments before it; not one that torch generated, which
 /// copies what `op` returns.
@@ -42,12 +44,9 @@ bool is_alone(const at::Tensor& t) {
 }
 
 bool is_plain_call(const Call& call, const std::vector<c10::IValue>& args, at::IntArrayRef shape) {
-  std::int64_t elements = 1;
-  for (const std::int64_t size : shape) {
-    elements *= size;
-  }
+  const std::int64_t elements = c10::multiply_integers(shape);
   const auto& returns = call.schema().returns();
-  return elements * 16 >= kFreshBytes && returns.size() == 1 &&
+  return elements * kMostElementBytes >= kFreshBytes && returns.size() == 1 &&
          returns[0].type()->kind() == c10::TypeKind::TensorType && returns[0].alias_info() == nullptr &&
          !call.op.hasTag(at::Tag::nondeterministic_seeded) &&
          std::all_of(args.begin(), args.end(), [](const c10::IValue& arg) {

@@ -104,9 +104,11 @@ Components completed(const Components& c, const Dims& rows, const MostlyFull& fu
 /// than what it is made of, so it is sparse, of shape (*rows, n), the last dim dense.
 at::Tensor rows_with_entries(const Components& c, const Dims& rows, const Dims& columns, const at::Tensor& x) {
   const Grouping& grouping = c.pattern->grouping(rows);
-  const auto products = c.values.unsqueeze(1) * x.index_select(0, c.pattern->reduced(columns));
-  return make_tensor({grouping.pattern ? grouping.pattern : c.pattern, sum_groups(products, grouping),
-                      Fill::of(at::zeros({}, products.options().requires_grad(false)))});
+  const PatternPtr& groups = grouping.pattern ? grouping.pattern : c.pattern;
+  const auto info = sparse_product_info(std::nullopt, c.pattern->reduced(columns), grouping.group().to(at::kLong),
+                                        std::nullopt, groups->nse());
+  return make_tensor(
+      {groups, sparse_scavec(c.values, x, info), Fill::of(at::zeros({}, c.values.options().requires_grad(false)))});
 }
 
 /// A sparse tensor as a matrix (rows, columns) times x (columns, n), where the columns of a batch are x's in turn:

@@ -211,8 +211,8 @@ bool engine_dtype(at::ScalarType dtype) {
 }  // namespace
 
 bool is_plain(const at::Tensor& t) {
-  return t.is_cpu() && !(t.requires_grad() && at::GradMode::is_enabled()) && !t._fw_grad(0).defined() && !t.is_conj() &&
-         !t.is_neg() && !t._is_zerotensor() && !t.unsafeGetTensorImpl()->is_python_dispatch();
+  return t.is_cpu() && !needs_grad(t) && !t._fw_grad(0).defined() && !t.is_conj() && !t.is_neg() &&
+         !t._is_zerotensor() && !t.unsafeGetTensorImpl()->is_python_dispatch();
 }
 
 void refuse_functorch(const char* what, const at::Tensor& tensor) {
@@ -313,7 +313,7 @@ at::Tensor fill_row(const Components& c) {
 at::Tensor fill_block(const Components& c) { return c.fill.value.expand(c.dense_shape()); }
 
 bool zero_fill(const Components& c) {
-  return c.fill.kind == FillKind::scalar && !(c.fill.value.requires_grad() && at::GradMode::is_enabled()) &&
+  return c.fill.kind == FillKind::scalar && !needs_grad(c.fill.value) &&
          fill_number(c).toComplexDouble() == c10::complex<double>(0);
 }
 
