@@ -18,6 +18,10 @@ struct RowsView {
   std::int64_t entries = 0;
 };
 
+struct ColumnBatch;
+template <typename Acc>
+struct ProductBatch;
+
 /// a (rows x shared) times b (shared x columns). Sums run over the entries of a row of a in order: the same bits for
 /// every number of threads. Needs, for each thread, an element of the accumulate type, an index
 /// and a bit for each column.
@@ -43,12 +47,13 @@ class SparseMatmul {
   }
   template <typename F>
   void for_parts(const F& f) const;
+  template <typename AskFor, typename Copy, typename F>
+  void each_batch(std::int64_t r, ColumnBatch& batch, const AskFor& ask_for, const Copy& copy, const F& f) const;
   template <typename F>
-  void each_entry(std::int64_t r, const F& f) const;
-  template <typename F>
-  void each_product(std::int64_t r, const F& of_entry) const;
-  template <typename F>
-  void each_column(std::int64_t r, const F& f) const;
+  void each_columns(std::int64_t r, ColumnBatch& batch, const F& f) const;
+  template <typename T, typename F>
+  void each_products(std::int64_t r, const T* a_values, const T* b_values, ProductBatch<accumulate_t<T>>& batch,
+                     const F& f) const;
   template <typename T>
   void write_as(const T* a_values, const T* b_values, const std::int64_t* column_keys, std::int64_t key_stride,
                 std::int64_t* keys, T* values) const;

@@ -1,9 +1,8 @@
 #include "kernels/sparse_matmul.h"
 
 #include <algorithm>
-#include <bit>
 
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/column_set.h"
 #include "kernels/terms.h"
 
 namespace lacewing::kernels {
@@ -12,167 +11,30 @@ namespace {
 constexpr std::int64_t kMostParts = 64;
 constexpr std::int64_t kPartWork = 1 << 13;
 
-// Places in a set of bits, counted by the processor's own instruction where it has one: the same loops twice.
-
-/// before[w] = the bits in the words before word w; returns all of them.
-inline __attribute__((always_inline)) std::int64_t count_before(const std::uint64_t* words, std::int64_t count,
-                                                                std::int32_t* before) {
-  std::int32_t total = 0;
-  for (std::int64_t w = 0; w < count; ++w) {
-    before[w] = total;
-    total += static_cast<std::int32_t>(__builtin_popcountll(words[w]));
-  }
-  return total;
-}
-
-/// A row of b.
-template <typename T>
-struct RowOfB {
-  const std::int32_t* columns;
-  const T* values;
-  std::int64_t count;
-};
-
-/// Where the sums of a row of the product gather: at the places of their columns, and the columns beside them.
-template <typename Acc>
-struct PlacedSums {
-  const std::uint64_t* words;
-  const std::int32_t* before;
-  Acc* sums;
-  std::int32_t* columns;
-};
-
-/// Adds a row of b times one value.
-template <typename T>
-inline __attribute__((always_inline)) void add_row(const RowOfB<T>& row, accumulate_t<T> left,
-                                                   const PlacedSums<accumulate_t<T>>& to) {
-  for (std::int64_t u = 0; u < row.count; ++u) {
-    const std::int32_t column = row.columns[u];
-    const std::uint64_t below = to.words[column >> 6] & ((std::uint64_t{1} << (column & 63)) - 1);
-    const std::int32_t place = to.before[column >> 6] + static_cast<std::int32_t>(__builtin_popcountll(below));
-    to.columns[place] = column;
-    to.sums[place] += left * widen(row.values[u]);
-  }
-}
-
-struct PlainPlaces {
-  static std::int64_t count(const std::uint64_t* words, std::int64_t n, std::int32_t* before) {
-    return count_before(words, n, before);
-  }
-  template <typename T>
-  static void add(const RowOfB<T>& row, accumulate_t<T> left, const PlacedSums<accumulate_t<T>>& to) {
-    add_row(row, left, to);
-  }
-};
-
-#if LACEWING_HAVE_X86_ISA
-struct FastPlaces {
-  __attribute__((target("popcnt"))) static std::int64_t count(const std::uint64_t* words, std::int64_t n,
-                                                              std::int32_t* before) {
-    return count_before(words, n, before);
-  }
-  template <typename T>
-  __attribute__((target("popcnt"))) static void add(const RowOfB<T>& row, accumulate_t<T> left,
-                                                    const PlacedSums<accumulate_t<T>>& to) {
-    add_row(row, left, to);
-  }
-};
-#else
-using FastPlaces = PlainPlaces;
-#endif
-
-/// Calls f with the places that this processor has.
-template <typename F>
-void with_places(const F& f) {
-  if (cpu::isa() == cpu::Isa::baseline) {
-    f(PlainPlaces{});
-  } else {
-    f(FastPlaces{});
-  }
-}
-
-/// A set of columns that gives them back in order: a bit for each. For few columns, also a bit for each word of them;
-/// for many, the words are looked through.
-class ColumnSet {
- public:
-  explicit ColumnSet(std::int64_t columns)
-      : words_(static_cast<std::size_t>(columns / 64 + 1), 0),
-        summary_(words_.size() / 64 + 1, 0),
-        used_(words_.size() + 1),
-        before_(words_.size()) {}
-
-  bool is_few(std::int64_t columns) const { return columns < static_cast<std::int64_t>(words_.size()) / 8; }
-  /// Fewer than the words: to count the new ones among them is less than to look through all words.
-  bool is_counted_singly(std::int64_t columns) const { return columns < static_cast<std::int64_t>(words_.size()); }
-
-  void add_of_few(std::int32_t column) {
-    const auto word = static_cast<std::size_t>(column >> 6);
-    if (words_[word] == 0) {
-      summary_[word >> 6] |= std::uint64_t{1} << (word & 63);
-    }
-    words_[word] |= std::uint64_t{1} << (column & 63);
-  }
-  /// 1 where the column is new, else 0.
-  std::int64_t count_new(std::int32_t column) {
-    std::uint64_t& word = words_[static_cast<std::size_t>(column >> 6)];
-    const std::uint64_t before = word >> (column & 63);
-    word |= std::uint64_t{1} << (column & 63);
-    return static_cast<std::int64_t>(~before & 1);
-  }
-  void remove_word_of(std::int32_t column) { words_[static_cast<std::size_t>(column >> 6)] = 0; }
-  void add_of_many(std::int32_t column) {
-    words_[static_cast<std::size_t>(column >> 6)] |= std::uint64_t{1} << (column & 63);
-  }
-
-  /// Call f(column) in order, and empty the set.
-  template <typename F>
-  void take_few(const F& f) {
-    for (std::size_t s = 0; s < summary_.size(); ++s) {
-      for (std::uint64_t left = summary_[s]; left != 0; left &= left - 1) {
-        take_word(s * 64 + static_cast<std::size_t>(std::countr_zero(left)), f);
+/// to[k] = f(k) for k < count; beyond it, up to a whole step, where there is room.
+template <typename To, typename F>
+inline __attribute__((always_inline)) void fill_steps(To* to, std::int64_t count, bool room, const F& f) {
+  if (room) {
+    for (std::int64_t first = 0; first < count; first += kStep) {
+      for (std::int64_t k = first; k < first + kStep; ++k) {
+        to[k] = f(k);
       }
-      summary_[s] = 0;
+    }
+  } else {
+    for (std::int64_t k = 0; k < count; ++k) {
+      to[k] = f(k);
     }
   }
-  /// Settles the places of the columns of the set, in order; how many they are.
-  template <typename Places>
-  std::int64_t place() {
-    return Places::count(words_.data(), static_cast<std::int64_t>(words_.size()), before_.data());
-  }
-  template <typename Acc>
-  PlacedSums<Acc> places(Acc* sums, std::int32_t* columns) const {
-    return {words_.data(), before_.data(), sums, columns};
-  }
-  void clear() { std::fill(words_.begin(), words_.end(), 0); }
+}
 
-  template <typename F>
-  void take_many(const F& f) {
-    std::size_t used = 0;
-    for (std::size_t word = 0; word < words_.size(); ++word) {
-      used_[used] = static_cast<std::uint32_t>(word);
-      used += words_[word] != 0 ? 1 : 0;
-    }
-    for (std::size_t k = 0; k < used; ++k) {
-      take_word(used_[k], f);
-    }
+/// Asks for the memory of `count` elements that will be written.
+template <typename T>
+void ask_for_writing(const T* to, std::int64_t count) {
+  constexpr std::int64_t kInLine = 64 / sizeof(T);
+  for (std::int64_t k = 0; k < count; k += kInLine) {
+    __builtin_prefetch(to + k, 1);
   }
-
- private:
-  template <typename F>
-  void take_word(std::size_t word, const F& f) {
-    std::uint64_t bits = words_[word];
-    words_[word] = 0;
-    const auto base = static_cast<std::int64_t>(word * 64);
-    do {
-      f(base + std::countr_zero(bits));
-      bits &= bits - 1;
-    } while (bits != 0);
-  }
-
-  std::vector<std::uint64_t> words_, summary_;
-  std::vector<std::uint32_t> used_;   ///< words with a bit; only its begin is touched
-  std::vector<std::int32_t> before_;  ///< columns of the set before each word, where they have places
-};
+}
 
 }  // namespace
 
@@ -183,35 +45,55 @@ void SparseMatmul::for_parts(const F& f) const {
                          [&](std::int64_t first, std::int64_t last) { f(first, last); });
 }
 
-/// Calls f(t, begin, end) on the entries t of row r of a, with the entries of b that each meets.
-template <typename F>
-void SparseMatmul::each_entry(std::int64_t r, const F& f) const {
+/// Copies the columns of b that meet in row r into the batch, as often as they do, and by copy(t, u, count) what else
+/// belongs to the entries u, u + 1, ... of b that entry t of a meets; ask_for(u) goes ahead of it. Calls f() whenever
+/// the batch is full, and at the end.
+template <typename AskFor, typename Copy, typename F>
+void SparseMatmul::each_batch(std::int64_t r, ColumnBatch& batch, const AskFor& ask_for, const Copy& copy,
+                              const F& f) const {
   constexpr std::int64_t kEntriesAhead = 6;
-  const std::int64_t end = a_.segments[r + 1];
-  for (std::int64_t t = a_.segments[r]; t < end; ++t) {
+  const std::int32_t* const b_columns = b_columns_.data();
+  batch.count = 0;
+  for (std::int64_t t = a_.segments[r]; t < a_.segments[r + 1]; ++t) {
     if (t + kEntriesAhead < a_.entries) {
-      __builtin_prefetch(b_columns_.data() + met_[static_cast<std::size_t>(t + kEntriesAhead)].begin);
+      const std::int64_t next = met_[static_cast<std::size_t>(t + kEntriesAhead)].begin;
+      __builtin_prefetch(b_columns + next);
+      ask_for(next);
     }
     const Span met = met_[static_cast<std::size_t>(t)];
-    f(t, met.begin, met.end);
-  }
-}
-
-/// Calls of_entry(t)(u) on the pairs (entry t of a, entry u of b) that meet in row r.
-template <typename F>
-void SparseMatmul::each_product(std::int64_t r, const F& of_entry) const {
-  each_entry(r, [&](std::int64_t t, std::int64_t begin, std::int64_t end) {
-    const auto visit = of_entry(t);
-    for (std::int64_t u = begin; u < end; ++u) {
-      visit(u);
+    for (std::int64_t u = met.begin; u < met.end;) {
+      if (batch.count == kBatch) {
+        f();
+        batch.count = 0;
+      }
+      const std::int64_t count = std::min(met.end - u, kBatch - batch.count);
+      fill_steps(batch.columns.data() + batch.count, count, true,
+                 [from = b_columns + u](std::int64_t k) { return from[k]; });
+      copy(t, u, count);
+      batch.count += count;
+      u += count;
     }
-  });
+  }
+  f();
 }
 
-/// Calls f(column) on the columns of b that meet in row r, as often as they do.
+/// The columns alone.
 template <typename F>
-void SparseMatmul::each_column(std::int64_t r, const F& f) const {
-  each_product(r, [&](std::int64_t) { return [&](std::int64_t u) { f(b_columns_[static_cast<std::size_t>(u)]); }; });
+void SparseMatmul::each_columns(std::int64_t r, ColumnBatch& batch, const F& f) const {
+  each_batch(r, batch, [](std::int64_t) {}, [](std::int64_t, std::int64_t, std::int64_t) {}, f);
+}
+
+/// With the products.
+template <typename T, typename F>
+void SparseMatmul::each_products(std::int64_t r, const T* a_values, const T* b_values,
+                                 ProductBatch<accumulate_t<T>>& batch, const F& f) const {
+  each_batch(
+      r, batch, [&](std::int64_t u) { __builtin_prefetch(b_values + u); },
+      [&](std::int64_t t, std::int64_t u, std::int64_t count) {
+        fill_steps(batch.products.data() + batch.count, count, u + count + kStep <= b_.entries,
+                   [left = widen(a_values[t]), from = b_values + u](std::int64_t k) { return left * widen(from[k]); });
+      },
+      f);
 }
 
 SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t shared, std::int64_t columns,
@@ -220,7 +102,7 @@ SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t sh
       b_(b),
       columns_(columns),
       executor_(executor),
-      b_columns_(static_cast<std::size_t>(b.entries)),
+      b_columns_(static_cast<std::size_t>(b.entries + kStep)),
       met_(static_cast<std::size_t>(a.entries)) {
   executor.parallel_for(0, b.entries, 1 << 14, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t u = first; u < last; ++u) {
@@ -266,18 +148,23 @@ SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t sh
   starts_.assign(cuts_.size(), 0);
   for_parts([&](std::int64_t first, std::int64_t last) {
     ColumnSet set(columns_);
+    ColumnBatch batch;
+    const auto each = [&batch](const auto& f) {
+      for (std::int64_t k = 0; k < batch.count; ++k) {
+        f(batch.columns[static_cast<std::size_t>(k)]);
+      }
+    };
     for (std::int64_t part = first; part < last; ++part) {
       std::int64_t count = 0;
       with_places([&](auto places) {
         for (std::int64_t r = cuts_[static_cast<std::size_t>(part)]; r < cuts_[static_cast<std::size_t>(part) + 1];
              ++r) {
-          if (set.is_counted_singly(products_of(r))) {
-            each_column(r, [&](std::int32_t column) { count += set.count_new(column); });
-            each_column(r, [&](std::int32_t column) { set.remove_word_of(column); });
+          if (set.is_few(products_of(r), places.kWordsPerColumn)) {
+            each_columns(r, batch, [&] { each([&](std::int32_t column) { count += set.count_new(column); }); });
+            each_columns(r, batch, [&] { each([&](std::int32_t column) { set.remove_word_of(column); }); });
           } else {
-            each_column(r, [&](std::int32_t column) { set.add_of_many(column); });
-            count += set.place<decltype(places)>();
-            set.clear();
+            each_columns(r, batch, [&] { set.add_of_many(batch); });
+            count += set.take_count<decltype(places)>();
           }
         }
       });
@@ -295,51 +182,69 @@ void SparseMatmul::write_as(const T* a_values, const T* b_values, const std::int
   using Acc = accumulate_t<T>;
   for_parts([&](std::int64_t first, std::int64_t last) {
     ColumnSet set(columns_);
+    ProductBatch<Acc> batch;
     const auto width = static_cast<std::size_t>(std::max<std::int64_t>(columns_, 0));
     std::vector<Acc> sums(width, Acc{});
     std::vector<std::int32_t> columns(width);
     for (std::int64_t part = first; part < last; ++part) {
       std::int64_t next = starts_[static_cast<std::size_t>(part)];
       for (std::int64_t r = cuts_[static_cast<std::size_t>(part)]; r < cuts_[static_cast<std::size_t>(part) + 1]; ++r) {
-        const auto add_products = [&](const auto& mark) {
-          each_product(r, [&](std::int64_t t) {
-            return [&, left = widen(a_values[t])](std::int64_t u) {
-              const std::int32_t column = b_columns_[static_cast<std::size_t>(u)];
-              sums[static_cast<std::size_t>(column)] += left * widen(b_values[u]);
-              mark(column);
-            };
-          });
+        const std::int64_t products = products_of(r);
+        const std::int64_t base = a_.keys[r] * key_stride;
+        const auto write_key = [&](std::int64_t at, std::int64_t column) {
+          keys[at] = base + (column_keys == nullptr ? column : column_keys[column]);
         };
-        const auto write_sum = [&, base = a_.keys[r] * key_stride](std::int64_t column) {
+        const auto write_sum = [&](std::int64_t column) {
           Acc& sum = sums[static_cast<std::size_t>(column)];
-          keys[next] = base + (column_keys == nullptr ? column : column_keys[column]);
+          write_key(next, column);
           values[next++] = narrow<T>(sum);
           sum = Acc{};
         };
-        if (set.is_few(products_of(r))) {
-          add_products([&](std::int32_t column) { set.add_of_few(column); });
+        const auto add_by_column = [&] {
+          for (std::int64_t k = 0; k < batch.count; ++k) {
+            sums[static_cast<std::size_t>(batch.columns[static_cast<std::size_t>(k)])] +=
+                batch.products[static_cast<std::size_t>(k)];
+          }
+        };
+        if (set.is_few(products)) {
+          each_products(r, a_values, b_values, batch, [&] {
+            add_by_column();
+            set.add_of_few(batch);
+          });
           set.take_few(write_sum);
-        } else if (products_of(r) < columns_) {
-          each_column(r, [&](std::int32_t column) { set.add_of_many(column); });
+        } else if (products >= columns_) {
+          each_products(r, a_values, b_values, batch, [&] {
+            add_by_column();
+            set.add_of_many(batch);
+          });
+          set.take_many(write_sum);
+        } else {
+          const bool at_once = products <= kBatch;
+          if (at_once) {
+            ask_for_writing(keys + next, products);
+            ask_for_writing(values + next, products);
+            each_products(r, a_values, b_values, batch, [&] { set.add_of_many(batch); });
+          } else {
+            each_columns(r, batch, [&] { set.add_of_many(batch); });
+          }
           with_places([&](auto places) {
             const std::int64_t count = set.place<decltype(places)>();
             const auto to = set.places(sums.data(), columns.data());
-            each_entry(r, [&](std::int64_t t, std::int64_t begin, std::int64_t end) {
-              places.add(RowOfB<T>{b_columns_.data() + begin, b_values + begin, end - begin}, widen(a_values[t]), to);
-            });
-            const std::int64_t base = a_.keys[r] * key_stride;
+            if (at_once) {
+              places.add(batch, to);
+            } else {
+              each_products(r, a_values, b_values, batch, [&] { places.add(batch, to); });
+            }
             for (std::int64_t k = 0; k < count; ++k) {
-              const std::int32_t column = columns[static_cast<std::size_t>(k)];
-              keys[next + k] = base + (column_keys == nullptr ? column : column_keys[column]);
+              write_key(next + k, columns[static_cast<std::size_t>(k)]);
+            }
+            for (std::int64_t k = 0; k < count; ++k) {
               values[next + k] = narrow<T>(sums[static_cast<std::size_t>(k)]);
             }
             std::fill_n(sums.begin(), count, Acc{});
             next += count;
           });
           set.clear();
-        } else {
-          add_products([&](std::int32_t column) { set.add_of_many(column); });
-          set.take_many(write_sum);
         }
       }
     }
