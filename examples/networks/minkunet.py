@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import torch
 from torch import nn
 
-from lacewing.conv import InverseConv, SparseConv, SubmanifoldConv, VoxelBatchNorm, VoxelTensor
+from lacewing.conv import ConvUnit, InverseConv, SparseConv, SubmanifoldConv, VoxelBatchNorm, VoxelTensor
 
 PLANES = (32, 64, 128, 256, 256, 128, 96, 96)
 
 
-class Unit(nn.Module):
-    """A convolution and a batch norm, and a ReLU unless it ends a residual branch."""
-
-    def __init__(self, conv: nn.Module, channels: int, relu: bool = True) -> None:
-        super().__init__()
-        self.conv, self.norm, self.relu = conv, VoxelBatchNorm(channels), relu
-
-    def forward(self, x: VoxelTensor) -> VoxelTensor:
-        y = self.norm(self.conv(x))
-        return y.map(torch.relu_) if self.relu else y
+def unit(layer: type, cin: int, cout: int, *kernel: int, relu: bool = True, **options: Any) -> ConvUnit:
+    """A convolution and a batch norm, and a ReLU unless it is a shortcut."""
+    return ConvUnit(layer(cin, cout, *kernel, bias=False, **options), VoxelBatchNorm(cout), relu)
 
 
 class Block(nn.Module):
@@ -29,12 +22,13 @@ class Block(nn.Module):
 
     def __init__(self, cin: int, cout: int) -> None:
         super().__init__()
-        self.first = Unit(SubmanifoldConv(cin, cout, bias=False), cout)
-        self.second = Unit(SubmanifoldConv(cout, cout, bias=False), cout, relu=False)
-        self.shortcut = Unit(SubmanifoldConv(cin, cout, 1, bias=False), cout, False) if cin != cout else nn.Identity()
+        self.first = unit(SubmanifoldConv, cin, cout)
+        self.second = unit(SubmanifoldConv, cout, cout)
+        self.shortcut = unit(SubmanifoldConv, cin, cout, 1, relu=False) if cin != cout else nn.Identity()
 
     def forward(self, x: VoxelTensor) -> VoxelTensor:
-        return (self.second(self.first(x)) + self.shortcut(x)).map(torch.relu_)
+        y: VoxelTensor = self.second(self.first(x), residual=self.shortcut(x))
+        return y
 
 
 class MinkUNet(nn.Module):
@@ -50,18 +44,18 @@ class MinkUNet(nn.Module):
     ) -> None:
         super().__init__()
         width = planes[0]
-        self.stem = Unit(SubmanifoldConv(in_channels, width, stem, bias=False), width)
+        self.stem = unit(SubmanifoldConv, in_channels, width, stem)
         self.down, self.encode = nn.ModuleList(), nn.ModuleList()
         skips = [width]
         for level in range(4):
-            self.down.append(Unit(SparseConv(width, width, 2, 2, bias=False), width))
+            self.down.append(unit(SparseConv, width, width, 2, 2))
             self.encode.append(_stage(width, planes[level], blocks[level]))
             width = planes[level]
             skips.append(width)
         self.up, self.decode = nn.ModuleList(), nn.ModuleList()
         skips.pop()
         for level in range(4, 8):
-            self.up.append(Unit(InverseConv(width, planes[level], 2, 2, bias=False), planes[level]))
+            self.up.append(unit(InverseConv, width, planes[level], 2, 2))
             self.decode.append(_stage(planes[level] + skips.pop(), planes[level], blocks[level]))
             width = planes[level]
         self.head = SubmanifoldConv(width, classes, 1)
@@ -92,8 +86,8 @@ def minkunet42(in_channels: int = 4, classes: int = 20) -> MinkUNet:
 
 def center_point_encoder(in_channels: int = 4) -> nn.Sequential:
     """Submanifold blocks of 16, 32, 64 and 128 channels with strided 3^3 layers between."""
-    layers: list[nn.Module] = [Unit(SubmanifoldConv(in_channels, 16, bias=False), 16), Block(16, 16), Block(16, 16)]
+    layers: list[nn.Module] = [unit(SubmanifoldConv, in_channels, 16), Block(16, 16), Block(16, 16)]
     for cin, cout in ((16, 32), (32, 64), (64, 128)):
-        down = SparseConv(cin, cout, 3, 2, targets="reachable", bias=False)
-        layers += [Unit(down, cout), Block(cout, cout), Block(cout, cout)]
+        down = unit(SparseConv, cin, cout, 3, 2, targets="reachable")
+        layers += [down, Block(cout, cout), Block(cout, cout)]
     return nn.Sequential(*layers)

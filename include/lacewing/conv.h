@@ -93,6 +93,23 @@ class LACEWING_API ConvolutionPlan {
 LACEWING_API at::Tensor sparse_conv(const at::Tensor& features, const at::Tensor& weight, const ConvolutionPlan& plan,
                                     const std::optional<at::Tensor>& bias = std::nullopt);
 
+/// What may follow a convolution: batch norm by running statistics, an addition, a ReLU.
+struct ConvFinish {
+  at::Tensor mean;  ///< running statistics of the norm; undefined where there is none
+  at::Tensor variance;
+  at::Tensor gain;  ///< weight and bias of the norm, or undefined
+  at::Tensor offset;
+  double eps = 1e-5;
+  at::Tensor residual;  ///< (target voxels, Cout), or undefined
+  bool relu = false;
+};
+
+/// relu(norm(sparse_conv(...)) + residual) of what is given. Where nothing needs a gradient it is one pass: on the CPU
+/// a tile of the result is finished while it is in cache. Else it is the ops that it stands for, with their gradients.
+LACEWING_API at::Tensor sparse_conv_unit(const at::Tensor& features, const at::Tensor& weight,
+                                         const ConvolutionPlan& plan, const std::optional<at::Tensor>& bias,
+                                         const ConvFinish& finish);
+
 /// The bytes that sparse_conv allocates beside its result.
 LACEWING_API std::int64_t sparse_conv_workspace(const at::Tensor& features, const at::Tensor& weight,
                                                 const ConvolutionPlan& plan);

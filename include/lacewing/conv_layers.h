@@ -58,9 +58,17 @@ class LACEWING_API ConvParameters {
   at::Tensor weight;
   at::Tensor bias;  ///< undefined where there is none
 
+  /// The plan that forward() takes from the voxels of x, and the stride of those it leads to.
+  struct Way {
+    ConvolutionPlan plan;
+    std::vector<std::int64_t> stride;
+  };
+  virtual Way way(const VoxelTensor& x) const = 0;
+  /// The layer's result over a plan, which must start from the voxels of x and have the layer's kernel and direction,
+  /// with what follows it.
+  VoxelTensor run(const VoxelTensor& x, Way way, const ConvFinish& finish = {}) const;
+
  protected:
-  /// The layer's result over a plan, which must start from the voxels of x and have the layer's kernel and direction.
-  VoxelTensor run(const VoxelTensor& x, const ConvolutionPlan& plan, std::vector<std::int64_t> stride) const;
   /// Steps of the voxels behind the layer.
   std::vector<std::int64_t> coarser(const VoxelTensor& x) const;
   std::vector<std::int64_t> finer(const VoxelTensor& x) const;
@@ -92,7 +100,8 @@ class LACEWING_API SubmanifoldConvImpl : public ConvLayer<SubmanifoldConvImpl> {
  public:
   static constexpr const char* kName = "SubmanifoldConv";
   explicit SubmanifoldConvImpl(ConvOptions options) : ConvLayer(std::move(options), 1, false) {}
-  VoxelTensor forward(const VoxelTensor& x);
+  Way way(const VoxelTensor& x) const override;
+  VoxelTensor forward(const VoxelTensor& x) { return run(x, way(x)); }
   /// Over a plan that was built before, from these voxels.
   VoxelTensor over(const VoxelTensor& x, const ConvolutionPlan& plan);
 };
@@ -103,7 +112,8 @@ class LACEWING_API SparseConvImpl : public ConvLayer<SparseConvImpl> {
  public:
   static constexpr const char* kName = "SparseConv";
   explicit SparseConvImpl(ConvOptions options) : ConvLayer(std::move(options), 2, false) {}
-  VoxelTensor forward(const VoxelTensor& x);
+  Way way(const VoxelTensor& x) const override;
+  VoxelTensor forward(const VoxelTensor& x) { return run(x, way(x)); }
   VoxelTensor onto(const VoxelTensor& x, const at::Tensor& targets);
   VoxelTensor over(const VoxelTensor& x, const ConvolutionPlan& plan);
 };
@@ -114,7 +124,8 @@ class LACEWING_API SparseConvTransposeImpl : public ConvLayer<SparseConvTranspos
  public:
   static constexpr const char* kName = "SparseConvTranspose";
   explicit SparseConvTransposeImpl(ConvOptions options) : ConvLayer(std::move(options), 2, true) {}
-  VoxelTensor forward(const VoxelTensor& x);
+  Way way(const VoxelTensor& x) const override;
+  VoxelTensor forward(const VoxelTensor& x) { return run(x, way(x)); }
   VoxelTensor onto(const VoxelTensor& x, const at::Tensor& targets);
   VoxelTensor over(const VoxelTensor& x, const ConvolutionPlan& plan);
 };
@@ -125,7 +136,8 @@ class LACEWING_API InverseConvImpl : public ConvLayer<InverseConvImpl> {
  public:
   static constexpr const char* kName = "InverseConv";
   explicit InverseConvImpl(ConvOptions options) : ConvLayer(std::move(options), 2, true) {}
-  VoxelTensor forward(const VoxelTensor& x);
+  Way way(const VoxelTensor& x) const override;
+  VoxelTensor forward(const VoxelTensor& x) { return run(x, way(x)); }
 };
 TORCH_MODULE(InverseConv);
 
@@ -183,6 +195,29 @@ class LACEWING_API VoxelBatchNormImpl : public torch::nn::BatchNormImplBase<1, V
   void _check_input_dim(const at::Tensor& input) override;
 };
 TORCH_MODULE(VoxelBatchNorm);
+
+/// relu(norm(conv(x)) + residual), with or without each of them. In one pass (see sparse_conv_unit) where the norm goes
+/// by its running statistics and nothing needs a gradient.
+class LACEWING_API ConvUnitImpl : public torch::nn::Module {
+ public:
+  /// `conv` is one of the convolutions above; `norm` may be empty.
+  template <typename Layer>
+  explicit ConvUnitImpl(const torch::nn::ModuleHolder<Layer>& conv, VoxelBatchNorm norm = nullptr, bool relu = true)
+      : ConvUnitImpl(conv.ptr(), conv.ptr(), std::move(norm), relu) {}
+
+  VoxelTensor forward(const VoxelTensor& x, const std::optional<VoxelTensor>& residual = std::nullopt);
+  std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override;
+  void pretty_print(std::ostream& stream) const override;
+
+  std::shared_ptr<ConvParameters> conv;
+  VoxelBatchNorm norm;
+  bool relu;
+
+ private:
+  ConvUnitImpl(const std::shared_ptr<torch::nn::Module>& module, std::shared_ptr<ConvParameters> conv,
+               VoxelBatchNorm norm, bool relu);
+};
+TORCH_MODULE(ConvUnit);
 
 /// A module's parameters and buffers by name, weights of convolutions in the user layout: what Python's state_dict()
 /// holds.

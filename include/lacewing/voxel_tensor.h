@@ -84,6 +84,8 @@ class LACEWING_API VoxelTensor {
   /// The channels of both side by side, and the sum; both on the same voxels.
   VoxelTensor cat(const VoxelTensor& other) const;
   VoxelTensor operator+(const VoxelTensor& other) const;
+  /// Throws where these are not the tensor's coordinates.
+  void check_coordinates(const at::Tensor& coordinates) const;
   /// The voxels where the mask (voxels,) of booleans is true.
   VoxelTensor prune(const at::Tensor& mask) const;
   /// On another device, with an empty cache.
@@ -95,8 +97,6 @@ class LACEWING_API VoxelTensor {
     ConvolutionPlan plan;
     std::shared_ptr<const Passage> before;
   };
-
-  void check_same(const VoxelTensor& other) const;
 
   at::Tensor features_;
   at::Tensor coordinates_;

@@ -67,6 +67,7 @@ UNITS = {
     "reference": (Unit("kernels/reference/product.cpp"),),
     "cpu": (Unit("kernels/cpu/product.cpp"),),
     **{level: tuple(Unit(f"kernels/cpu/{name}_isa.cpp", level) for name in LEVEL_SOURCES) for level in LEVELS},
+    "sparse-matmul": (Unit("kernels/cpu/sparse_matmul.cpp"),),
     "structure": (Unit("structure/plan_builder.cpp"), Unit("common/kept_memory.cpp")),
     "conv-map": (Unit("conv/kernel_map.cpp"),),
     "conv-reference": (Unit("kernels/reference/conv.cpp"),),
@@ -78,7 +79,7 @@ _STRUCTURE = sorted(path.stem for path in (ROOT / "src/structure").glob("*.cpp")
 
 # What the tests of a suite also need, and no mutant changes.
 COMPANIONS = {
-    "kernels": (Unit("kernels/dispatch/rows_cpu.cpp"),),
+    "kernels": (Unit("kernels/dispatch/rows_cpu.cpp"), Unit("kernels/reference/sparse_matmul.cpp")),
     "structure": tuple(Unit(f"structure/{name}.cpp") for name in _STRUCTURE),
     "conv": tuple(Unit(f"{n}.cpp") for n in ("conv/geometry", "conv/voxels", "kernels/cpu/conv", "common/kept_memory")),
 }

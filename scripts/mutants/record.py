@@ -12,7 +12,7 @@ CONV_LEVELS = tuple(f"conv-{level}" for level in LEVELS)
 """The convolution kernels of each instruction set."""
 
 BACKENDS = (
-    *("reference", "cpu", *LEVELS, "structure"),
+    *("reference", "cpu", *LEVELS, "sparse-matmul", "structure"),
     *("conv-map", "conv-reference", *CONV_LEVELS, "conv-pool"),
     *("gradient", "cuda"),
 )

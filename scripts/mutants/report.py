@@ -112,6 +112,7 @@ sources, and expects the tests to fail: what they cannot see, they do not test. 
 | backend | what is built for a mutant | tests |
 | --- | --- | --- |
 | reference, cpu, baseline, avx2, avx512 | the object of that backend, linked to the others; no torch | kernels |
+| sparse-matmul | as the first; no torch | kernels |
 | structure | the object of the structure; no torch | structure |
 | conv-map, conv-reference, conv-baseline, conv-avx2, conv-avx512, conv-pool | as the first; no torch | conv |
 | gradient | the changed sources, linked to the objects of `build/dev` | Python |

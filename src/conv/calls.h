@@ -20,6 +20,12 @@ using ConvSignature = at::Tensor(const at::Tensor& features, const at::Tensor& w
 using WeightGradSignature = at::Tensor(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan,
                                        at::IntArrayRef meta, std::int64_t groups);
 
+/// lacewing::sparse_conv_unit: relu(norm(convolution) + residual), with the norm by running statistics.
+using UnitSignature = at::Tensor(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
+                                 const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& mean,
+                                 const OptionalTensor& variance, const OptionalTensor& gain,
+                                 const OptionalTensor& offset, double eps, const OptionalTensor& residual, bool relu);
+
 /// lacewing::sparse_conv_plan: the array, its integers, and the coordinates that were made.
 using PlanSignature = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const OptionalTensor& fine,
                                                                      const OptionalTensor& coarse,
@@ -40,6 +46,12 @@ using MaxPoolGradSignature = at::Tensor(const at::Tensor& grad, const at::Tensor
 inline const auto& conv_op() {
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_conv", "").typed<ConvSignature>();
+  return op;
+}
+
+inline const auto& unit_op() {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_conv_unit", "").typed<UnitSignature>();
   return op;
 }
 

@@ -10,6 +10,7 @@
 
 #include "common/results.h"
 #include "conv/check.h"
+#include "conv/finish.h"
 #include "conv/gather_gemm_scatter.h"
 
 namespace lacewing::conv {
@@ -89,33 +90,7 @@ void with_workspace(std::int64_t bytes, F&& f) {
 
 at::Tensor conv(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
                 const at::Tensor& plan, at::IntArrayRef meta, bool transposed) {
-  const ConvShape shape = check_conv(features, weight, bias, plan, meta, transposed);
-  const Path path = path_of("sparse_conv", shape.plan, features);
-  if (path == Path::reference && !features.is_cpu()) {
-    return conv(features.cpu(), weight.cpu(), bias ? OptionalTensor(bias->cpu()) : bias, plan.cpu(), meta, transposed)
-        .to(features.device());
-  }
-  const at::Tensor x = dense_rows(features);
-  const at::Tensor w = weight.contiguous();
-  const at::Tensor b = bias ? bias->contiguous() : at::Tensor();
-  if (path == Path::gemm) {
-    return gemm_of(shape, plan, transposed).run(x, w, b);
-  }
-  ConvArgs args = conv_args(shape, x, w, plan, transposed);
-  const at::Tensor y = empty_result({args.map.target_rows, args.groups * args.out}, x.options());
-  if (y.numel() == 0) {
-    return y;
-  }
-  args.bias = b.defined() ? b.const_data_ptr() : nullptr;
-  args.y = y.mutable_data_ptr();
-  if (path == Path::reference) {
-    kernels::reference::conv(args);
-    return y;
-  }
-  const CpuExecutor executor = torch_executor();
-  with_workspace(kernels::cpu::conv_workspace(args, executor.max_threads()),
-                 [&](void* space) { kernels::cpu::conv(args, executor, space); });
-  return y;
+  return run_conv(features, weight, bias, plan, meta, transposed, {});
 }
 
 at::Tensor weight_grad(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
@@ -193,6 +168,52 @@ at::Tensor conv_autocast(const at::Tensor& features, const at::Tensor& weight, c
 }
 
 }  // namespace
+
+at::Tensor run_conv(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
+                    const at::Tensor& plan, at::IntArrayRef meta, bool transposed, const Finish& finish) {
+  const ConvShape shape = check_conv(features, weight, bias, plan, meta, transposed);
+  const Path path = path_of("sparse_conv", shape.plan, features);
+  if (path == Path::reference && !features.is_cpu()) {
+    const at::Tensor y =
+        conv(features.cpu(), weight.cpu(), bias ? OptionalTensor(bias->cpu()) : bias, plan.cpu(), meta, transposed)
+            .to(features.device());
+    finish.apply(y);
+    return y;
+  }
+  const at::Tensor x = dense_rows(features);
+  const at::Tensor w = weight.contiguous();
+  const at::Tensor b = bias ? bias->contiguous() : at::Tensor();
+  if (path == Path::gemm) {
+    const at::Tensor y = gemm_of(shape, plan, transposed).run(x, w, b);
+    finish.apply(y);
+    return y;
+  }
+  ConvArgs args = conv_args(shape, x, w, plan, transposed);
+  const at::Tensor y = empty_result({args.map.target_rows, args.groups * args.out}, x.options());
+  if (y.numel() == 0) {
+    return y;
+  }
+  args.bias = b.defined() ? b.const_data_ptr() : nullptr;
+  args.y = y.mutable_data_ptr();
+  const at::Tensor residual = finish.residual.defined() ? dense_rows(finish.residual) : finish.residual;
+  if (finish.scale.defined()) {
+    args.finish.scale = finish.scale.const_data_ptr();
+    args.finish.shift = finish.shift.const_data_ptr();
+  }
+  if (residual.defined()) {
+    args.finish.residual = residual.const_data_ptr();
+    args.finish.residual_stride = residual.stride(0);
+  }
+  args.finish.relu = finish.relu;
+  if (path == Path::reference) {
+    kernels::reference::conv(args);
+    return y;
+  }
+  const CpuExecutor executor = torch_executor();
+  with_workspace(kernels::cpu::conv_workspace(args, executor.max_threads()),
+                 [&](void* space) { kernels::cpu::conv(args, executor, space); });
+  return y;
+}
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def(

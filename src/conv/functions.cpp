@@ -166,6 +166,16 @@ at::Tensor sparse_conv(const at::Tensor& features, const at::Tensor& weight, con
   return conv::conv_op().call(features, weight, bias, plan.array(), plan.meta(), false);
 }
 
+at::Tensor sparse_conv_unit(const at::Tensor& features, const at::Tensor& weight, const ConvolutionPlan& plan,
+                            const std::optional<at::Tensor>& bias, const ConvFinish& finish) {
+  const auto given = [](const at::Tensor& tensor) {
+    return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
+  };
+  return conv::unit_op().call(features, weight, bias, plan.array(), plan.meta(), given(finish.mean),
+                              given(finish.variance), given(finish.gain), given(finish.offset), finish.eps,
+                              given(finish.residual), finish.relu);
+}
+
 std::int64_t sparse_conv_workspace(const at::Tensor& features, const at::Tensor& weight, const ConvolutionPlan& plan) {
   return call<std::int64_t(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::IntArrayRef, bool)>(
       "lacewing::sparse_conv_workspace", features, weight, plan.array(), plan.meta(), false);

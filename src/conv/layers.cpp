@@ -106,7 +106,8 @@ ConvolutionKernel ConvParameters::kernel() const {
   return {options.kernel_size(), options.stride(), options.dilation()};
 }
 
-VoxelTensor ConvParameters::run(const VoxelTensor& x, const ConvolutionPlan& plan, Sizes stride) const {
+VoxelTensor ConvParameters::run(const VoxelTensor& x, Way way, const ConvFinish& finish) const {
+  const ConvolutionPlan& plan = way.plan;
   const auto described = [](const ConvolutionKernel& kernel, bool transposed) {
     return c10::str("kernel_size ", shape_text(at::IntArrayRef(kernel.size)), ", stride ",
                     shape_text(at::IntArrayRef(kernel.stride)), ", dilation ",
@@ -116,9 +117,11 @@ VoxelTensor ConvParameters::run(const VoxelTensor& x, const ConvolutionPlan& pla
   const std::string of_layer = described(kernel(), transposed_);
   TORCH_CHECK(of_plan == of_layer, "[lacewing.", layer_, "] the plan has ", of_plan, ", but the layer has ", of_layer);
   plan.check_source(x.coordinates());
-  const at::Tensor y =
-      sparse_conv(x.features(), weight, plan, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
-  return x.through(plan, y, std::move(stride));
+  const auto offsets = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
+  const bool finished = finish.mean.defined() || finish.residual.defined() || finish.relu;
+  const at::Tensor y = finished ? sparse_conv_unit(x.features(), weight, plan, offsets, finish)
+                                : sparse_conv(x.features(), weight, plan, offsets);
+  return x.through(plan, y, std::move(way.stride));
 }
 
 Sizes ConvParameters::coarser(const VoxelTensor& x) const { return times(x.stride(), options.stride()); }
@@ -132,34 +135,38 @@ std::string ConvParameters::text(const char* name) const {
                   ", bias=", options.bias() ? "true" : "false", ")");
 }
 
-VoxelTensor SubmanifoldConvImpl::forward(const VoxelTensor& x) {
-  return over(x, x.cache()->plan(x.coordinates(), kernel(), ConvolutionTargets::same));
+ConvParameters::Way SubmanifoldConvImpl::way(const VoxelTensor& x) const {
+  return {x.cache()->plan(x.coordinates(), kernel(), ConvolutionTargets::same), x.stride()};
 }
 VoxelTensor SubmanifoldConvImpl::over(const VoxelTensor& x, const ConvolutionPlan& plan) {
   TORCH_CHECK(plan.target().is_same(plan.source()) || at::equal(plan.target(), plan.source()),
               "[lacewing.SubmanifoldConv] the plan leads to other voxels than it comes from");
-  return run(x, plan, x.stride());
+  return run(x, {plan, x.stride()});
 }
 
-VoxelTensor SparseConvImpl::forward(const VoxelTensor& x) {
-  return over(x, x.cache()->plan(x.coordinates(), kernel(), options.targets()));
+ConvParameters::Way SparseConvImpl::way(const VoxelTensor& x) const {
+  return {x.cache()->plan(x.coordinates(), kernel(), options.targets()), coarser(x)};
 }
 VoxelTensor SparseConvImpl::onto(const VoxelTensor& x, const at::Tensor& targets) {
   return over(x, x.cache()->plan(x.coordinates(), kernel(), targets));
 }
-VoxelTensor SparseConvImpl::over(const VoxelTensor& x, const ConvolutionPlan& plan) { return run(x, plan, coarser(x)); }
+VoxelTensor SparseConvImpl::over(const VoxelTensor& x, const ConvolutionPlan& plan) {
+  return run(x, {plan, coarser(x)});
+}
 
-VoxelTensor SparseConvTransposeImpl::forward(const VoxelTensor& x) {
-  return over(x, x.cache()->transposed(x.coordinates(), kernel()));
+ConvParameters::Way SparseConvTransposeImpl::way(const VoxelTensor& x) const {
+  return {x.cache()->transposed(x.coordinates(), kernel()), finer(x)};
 }
 VoxelTensor SparseConvTransposeImpl::onto(const VoxelTensor& x, const at::Tensor& targets) {
   return over(x, x.cache()->transposed(x.coordinates(), kernel(), targets));
 }
 VoxelTensor SparseConvTransposeImpl::over(const VoxelTensor& x, const ConvolutionPlan& plan) {
-  return run(x, plan, finer(x));
+  return run(x, {plan, finer(x)});
 }
 
-VoxelTensor InverseConvImpl::forward(const VoxelTensor& x) { return run(x, x.way_back(kernel(), layer_), finer(x)); }
+ConvParameters::Way InverseConvImpl::way(const VoxelTensor& x) const {
+  return {x.way_back(kernel(), layer_), finer(x)};
+}
 
 SparsePoolImpl::SparsePoolImpl(PoolOptions given) : options(settled("SparsePool", std::move(given))) {}
 
@@ -185,6 +192,52 @@ VoxelTensor VoxelBatchNormImpl::forward(const VoxelTensor& x) { return x.replace
 
 void VoxelBatchNormImpl::_check_input_dim(const at::Tensor& input) {
   TORCH_CHECK(input.dim() == 2, "[lacewing.VoxelBatchNorm] features must have 2 dimensions, not ", input.dim());
+}
+
+ConvUnitImpl::ConvUnitImpl(const std::shared_ptr<torch::nn::Module>& module, std::shared_ptr<ConvParameters> conv,
+                           VoxelBatchNorm given, bool relu)
+    : conv(std::move(conv)), norm(std::move(given)), relu(relu) {
+  register_module("conv", module);
+  if (!norm.is_empty()) {
+    register_module("norm", norm);
+  }
+}
+
+VoxelTensor ConvUnitImpl::forward(const VoxelTensor& x, const std::optional<VoxelTensor>& residual) {
+  const bool has_norm = !norm.is_empty();
+  const ConvParameters::Way way = conv->way(x);
+  if (has_norm && (norm->is_training() || !norm->running_mean.defined())) {
+    const VoxelTensor y = norm->forward(conv->run(x, way));
+    const VoxelTensor sum = residual ? y + *residual : y;
+    return relu ? sum.replace(sum.features().relu_()) : sum;
+  }
+  ConvFinish finish;
+  finish.relu = relu;
+  if (residual) {
+    residual->check_coordinates(way.plan.target());
+    finish.residual = residual->features();
+  }
+  if (has_norm) {
+    finish.mean = norm->running_mean;
+    finish.variance = norm->running_var;
+    finish.gain = norm->weight;
+    finish.offset = norm->bias;
+    finish.eps = norm->options.eps();
+  }
+  return conv->run(x, way, finish);
+}
+
+std::shared_ptr<torch::nn::Module> ConvUnitImpl::clone(const std::optional<at::Device>& device) const {
+  const auto layer = named_children()["conv"]->clone(device);
+  const auto copied = norm.is_empty()
+                          ? VoxelBatchNorm(nullptr)
+                          : VoxelBatchNorm(std::dynamic_pointer_cast<VoxelBatchNormImpl>(norm->clone(device)));
+  return std::shared_ptr<ConvUnitImpl>(
+      new ConvUnitImpl(layer, std::dynamic_pointer_cast<ConvParameters>(layer), copied, relu));
+}
+
+void ConvUnitImpl::pretty_print(std::ostream& stream) const {
+  stream << "lacewing::nn::ConvUnit(relu=" << (relu ? "true" : "false") << ")";
 }
 
 namespace {

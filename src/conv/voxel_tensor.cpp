@@ -142,19 +142,19 @@ ConvolutionPlan VoxelTensor::way_back(const ConvolutionKernel& kernel, const cha
   return cache_->inverse(coordinates_, kernel, layer);
 }
 
-void VoxelTensor::check_same(const VoxelTensor& other) const {
-  TORCH_CHECK(coordinates_.is_same(other.coordinates_) || at::equal(coordinates_, other.coordinates_),
-              "[lacewing.VoxelTensor] the two tensors lie on different voxels (", size(), " and ", other.size(),
+void VoxelTensor::check_coordinates(const at::Tensor& coordinates) const {
+  TORCH_CHECK(coordinates_.is_same(coordinates) || at::equal(coordinates_, coordinates),
+              "[lacewing.VoxelTensor] the two tensors lie on different voxels (", coordinates.size(0), " and ", size(),
               " of them)");
 }
 
 VoxelTensor VoxelTensor::cat(const VoxelTensor& other) const {
-  check_same(other);
+  other.check_coordinates(coordinates_);
   return replace(at::cat({features_, other.features_}, 1));
 }
 
 VoxelTensor VoxelTensor::operator+(const VoxelTensor& other) const {
-  check_same(other);
+  other.check_coordinates(coordinates_);
   return replace(features_.add(other.features_));
 }
 

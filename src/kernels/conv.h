@@ -30,6 +30,16 @@ struct ConvMap {
   std::int64_t tiles() const { return (target_rows + kConvTileRows - 1) / kConvTileRows; }
 };
 
+/// What happens to a row of sums before it is written: relu(scale * sums + shift + residual), each where it is given.
+/// Scale and shift come together, (groups * out) of the accumulate type; the rows of the residual are those of y.
+struct ConvFinish {
+  const void* scale = nullptr;
+  const void* shift = nullptr;
+  const void* residual = nullptr;
+  std::int64_t residual_stride = 0;
+  bool relu = false;
+};
+
 /// y[target, g, :] = bias[g, :] + sum over pairs of x[source, g, :] @ w[tap, g], or @ w[tap, g]^T where transposed.
 /// Rows are contiguous in their channels (groups * in, groups * out).
 struct ConvArgs {
@@ -44,6 +54,7 @@ struct ConvArgs {
   bool transposed = false;
   const void* bias = nullptr;  ///< (groups * out) or null
   void* y = nullptr;           ///< (target_rows, groups * out), dense
+  ConvFinish finish;
 };
 
 /// out[tap, g] = sum over the tap's pairs of the outer product of x[source, g] and grad[target, g].

@@ -1,7 +1,15 @@
 """Sparse convolution of point clouds in 1 to 4 dimensions, by plans."""
 
-from .functional import sparse_conv, sparse_conv_workspace, weight_from_user, weight_to_user
+from .functional import (
+    ConvFinish,
+    sparse_conv,
+    sparse_conv_unit,
+    sparse_conv_workspace,
+    weight_from_user,
+    weight_to_user,
+)
 from .layers import (
+    ConvUnit,
     GlobalPool,
     InverseConv,
     Pointwise,
@@ -30,6 +38,8 @@ from .weights import convert_state_dict, convert_weight
 
 __all__ = [
     "CLASSES",
+    "ConvFinish",
+    "ConvUnit",
     "ConvolutionPlan",
     "GlobalPool",
     "InverseConv",
@@ -53,6 +63,7 @@ __all__ = [
     "quantize",
     "reduce_voxels",
     "sparse_conv",
+    "sparse_conv_unit",
     "sparse_conv_workspace",
     "sum_pool",
     "synthetic_scan",

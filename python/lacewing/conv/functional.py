@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from .._library import ops
 from .._plan import check_tensor
@@ -80,6 +80,36 @@ def sparse_conv(
     elif layout != "internal":
         raise ValueError(f"[lacewing.sparse_conv] layout must be 'internal' or 'user', not {layout!r}")
     result: Tensor = ops.sparse_conv(features, weight, bias, plan._array, plan._meta)
+    return result
+
+
+class ConvFinish(NamedTuple):
+    """What follows a convolution: ``relu(norm(sums) + residual)`` of what is given, the norm by running statistics."""
+
+    norm: nn.BatchNorm1d | None = None
+    residual: Tensor | None = None
+    relu: bool = False
+
+
+def sparse_conv_unit(
+    features: Tensor, weight: Tensor, plan: ConvolutionPlan, bias: Tensor | None, finish: ConvFinish
+) -> Tensor:
+    """``relu(norm(sparse_conv(features, weight, plan, bias)) + residual)`` of what ``finish`` has; internal layout.
+
+    One pass where nothing needs a gradient: on the CPU a tile of the result is finished while it is in cache. Else the
+    ops that it stands for, with their gradients. Sums of float16 and bfloat16 are rounded once, at the end of a pass.
+    """
+    check_plan("sparse_conv_unit", plan)
+    check_tensor("sparse_conv_unit", "features", features)
+    check_tensor("sparse_conv_unit", "weight", weight)
+    norm = finish.norm
+    if norm is not None and norm.running_mean is None:
+        raise ValueError("[lacewing.sparse_conv_unit] the norm has no running statistics")
+    statistics = (None,) * 4 if norm is None else (norm.running_mean, norm.running_var, norm.weight, norm.bias)
+    eps = 0.0 if norm is None else norm.eps
+    result: Tensor = ops.sparse_conv_unit(
+        features, weight, bias, plan._array, plan._meta, *statistics, eps, finish.residual, finish.relu
+    )
     return result
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from .functional import sparse_conv, weight_from_user, weight_to_user
+from .functional import ConvFinish, sparse_conv, sparse_conv_unit, weight_from_user, weight_to_user
 from .plan import ConvolutionPlan, Geometry, PerAxis, check_plan, per_axis
 from .pooling import PoolMode, global_pool, pool, unpool
 from .tensor import VoxelTensor
@@ -111,7 +111,13 @@ class _Conv(_Kernel):
         """The weight in the user layout, as a view where there is one group."""
         return weight_to_user(self.weight, self.kernel_size, self._transposed)
 
-    def _run(self, x: VoxelTensor, plan: ConvolutionPlan, stride: tuple[int, ...]) -> VoxelTensor:
+    def _way(self, x: VoxelTensor) -> tuple[ConvolutionPlan, tuple[int, ...]]:
+        """The plan that the layer takes from these voxels, and the stride of those it leads to."""
+        raise NotImplementedError
+
+    def _run(
+        self, x: VoxelTensor, plan: ConvolutionPlan, stride: tuple[int, ...], finish: ConvFinish | None = None
+    ) -> VoxelTensor:
         name = type(self).__name__
         check_plan(name, plan)
         if (plan._geometry, plan.is_transposed) != (self.geometry, self._transposed):
@@ -120,7 +126,9 @@ class _Conv(_Kernel):
             of_layer = text.format(*self.geometry) + (", transposed" if self._transposed else "")
             raise ValueError(f"[lacewing.{name}] the plan has {of_plan}, but the layer has {of_layer}")
         plan.check_source(x.coordinates)
-        return x.through(plan, sparse_conv(x.features, self.weight, plan, self.bias), stride)
+        if finish is None:
+            return x.through(plan, sparse_conv(x.features, self.weight, plan, self.bias), stride)
+        return x.through(plan, sparse_conv_unit(x.features, self.weight, plan, self.bias, finish), stride)
 
     def extra_repr(self) -> str:
         """What the layer's line shows."""
@@ -161,11 +169,14 @@ class SubmanifoldConv(_Conv):
     ) -> None:
         super().__init__(in_channels, out_channels, kernel_size, 1, **options)
 
+    def _way(self, x: VoxelTensor) -> tuple[ConvolutionPlan, tuple[int, ...]]:
+        return x.cache.plan(x.coordinates, self.geometry, "same"), x.stride
+
     def forward(self, x: VoxelTensor, *, plan: ConvolutionPlan | None = None) -> VoxelTensor:
         """Cin channels to Cout, on the same voxels; over a plan that was built before, where one is given."""
         _voxels(self, x)
         if plan is None:
-            plan = x.cache.plan(x.coordinates, self.geometry, "same")
+            plan, _ = self._way(x)
         elif check_plan("SubmanifoldConv", plan).target is not plan.source and not torch.equal(
             plan.target, plan.source
         ):
@@ -189,6 +200,9 @@ class SparseConv(_Conv):
         super().__init__(in_channels, out_channels, kernel_size, stride, **options)
         self.targets: Literal["strided", "reachable"] = targets
 
+    def _way(self, x: VoxelTensor) -> tuple[ConvolutionPlan, tuple[int, ...]]:
+        return x.cache.plan(x.coordinates, self.geometry, self.targets), self._coarser(x)
+
     def forward(
         self, x: VoxelTensor, targets: Tensor | None = None, *, plan: ConvolutionPlan | None = None
     ) -> VoxelTensor:
@@ -203,6 +217,9 @@ class SparseConvTranspose(_Conv):
     """A transposed convolution onto given voxels, or to every reachable one (generative) where none are given."""
 
     _transposed = True
+
+    def _way(self, x: VoxelTensor) -> tuple[ConvolutionPlan, tuple[int, ...]]:
+        return x.cache.transposed(x.coordinates, self.geometry), self._finer(x)
 
     def forward(
         self, x: VoxelTensor, targets: Tensor | None = None, *, plan: ConvolutionPlan | None = None
@@ -219,9 +236,12 @@ class InverseConv(_Conv):
 
     _transposed = True
 
+    def _way(self, x: VoxelTensor) -> tuple[ConvolutionPlan, tuple[int, ...]]:
+        return x.way_back(self.geometry, "InverseConv"), self._finer(x)
+
     def forward(self, x: VoxelTensor) -> VoxelTensor:
         """To the voxels before the matching SparseConv; shares its plan."""
-        return self._run(x, _voxels(self, x).way_back(self.geometry, "InverseConv"), self._finer(x))
+        return self._run(x, *self._way(_voxels(self, x)))
 
 
 class SparsePool(_Kernel):
@@ -271,6 +291,55 @@ class VoxelBatchNorm(nn.BatchNorm1d):
     def forward(self, x: VoxelTensor) -> VoxelTensor:  # type: ignore[override]
         """The same voxels."""
         return _voxels(self, x).map(super().forward)
+
+
+class ConvUnit(nn.Module):
+    """``relu(norm(conv(x)) + residual)``, with or without each of them.
+
+    ``conv`` is one of the convolutions of this module. Where the norm goes by its running statistics (``eval()``) and
+    nothing needs a gradient, it is one pass: on the CPU a tile of the result is finished while it is in cache. Hooks of
+    ``conv`` and ``norm`` are honoured: with one, the layers are called one after the other.
+
+    >>> unit = ConvUnit(SubmanifoldConv(32, 32, bias=False), VoxelBatchNorm(32))
+    >>> y = unit(unit(x), residual=x)
+    """
+
+    def __init__(self, conv: _Conv, norm: VoxelBatchNorm | None = None, relu: bool = True) -> None:
+        super().__init__()
+        if not isinstance(conv, _Conv):
+            raise TypeError(f"[lacewing.ConvUnit] conv must be a convolution of lacewing, not {type(conv).__name__}")
+        if norm is not None and not isinstance(norm, VoxelBatchNorm):
+            raise TypeError(f"[lacewing.ConvUnit] norm must be a VoxelBatchNorm or None, not {type(norm).__name__}")
+        self.conv, self.norm, self.relu = conv, norm, relu
+
+    def forward(self, x: VoxelTensor, residual: VoxelTensor | None = None) -> VoxelTensor:
+        """On the voxels that the convolution leads to; ``residual`` must lie on those."""
+        _voxels(self, x)
+        norm = self.norm
+        by_batch = norm is not None and (norm.training or norm.running_mean is None)
+        plain = all(_is_plain(layer) for layer in (self.conv, norm) if layer is not None)
+        if by_batch or not plain:
+            y: VoxelTensor = self.conv(x)
+            y = y if norm is None else norm(y)
+            y = y if residual is None else y + residual
+            # A hook may have kept the tensor; else nobody has it, and no gradient reads it.
+            return y.map(torch.relu_ if plain else torch.relu) if self.relu else y
+        plan, stride = self.conv._way(x)
+        if residual is not None:
+            _voxels(self, residual).check_coordinates(plan.target)
+        return self.conv._run(
+            x, plan, stride, ConvFinish(norm, None if residual is None else residual.features, self.relu)
+        )
+
+    def extra_repr(self) -> str:
+        """What the layer's line shows."""
+        return f"relu={self.relu}"
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """A layer of this module as it is: no hook and no forward of another class."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return type(layer).__module__ == __name__ and "forward" not in vars(layer) and not any(hooks)
 
 
 class Pointwise(nn.Module):

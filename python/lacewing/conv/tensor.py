@@ -171,14 +171,18 @@ class VoxelTensor:
                 return plan.transposed()
         return self.cache.inverse(self.coordinates, geometry, layer)
 
+    def check_coordinates(self, coordinates: Tensor) -> None:
+        """An error where these are not the tensor's coordinates."""
+        if self.coordinates is not coordinates and not torch.equal(self.coordinates, coordinates):
+            raise ValueError(
+                f"[lacewing.VoxelTensor] the two tensors lie on different voxels ({len(coordinates)} and "
+                f"{len(self.coordinates)} of them)"
+            )
+
     def _check_same(self, other: VoxelTensor) -> None:
         if not isinstance(other, VoxelTensor):
             raise TypeError(f"[lacewing.VoxelTensor] the other must be a VoxelTensor, not {type(other).__name__}")
-        if self.coordinates is not other.coordinates and not torch.equal(self.coordinates, other.coordinates):
-            raise ValueError(
-                f"[lacewing.VoxelTensor] the two tensors lie on different voxels ({len(self.coordinates)} and "
-                f"{len(other.coordinates)} of them)"
-            )
+        other.check_coordinates(self.coordinates)
 
     def __add__(self, other: VoxelTensor) -> VoxelTensor:
         self._check_same(other)

@@ -15,15 +15,27 @@ namespace {
 /// Multiply-adds below which a second thread costs more than it brings.
 constexpr std::int64_t kSerial = 1 << 16;
 
-/// Calls f(worker, task) for every task; workers take the next one when they are done.
+/// Calls f(worker, begin, end) on tiles of the rows; workers take the next one when they are done. Tiles have up to
+/// `tile_rows` rows, and fewer towards the end, so that all workers are done at about the same time: no order of
+/// summation depends on where a tile ends.
 template <typename F>
-void share_out(const CpuExecutor& executor, std::int64_t tasks, std::int64_t work, F&& f) {
-  const std::int64_t workers = work < kSerial ? 1 : std::min<std::int64_t>(executor.max_threads(), tasks);
+void share_tiles(const CpuExecutor& executor, std::int64_t rows, std::int64_t tile_rows, std::int64_t work, F&& f) {
+  constexpr std::int64_t kLeast = 2 * kConvTileRows;
+  const std::int64_t workers =
+      work < kSerial ? 1 : std::min<std::int64_t>(executor.max_threads(), (rows + kLeast - 1) / kLeast);
+  const auto end_of = [&](std::int64_t begin) {
+    const std::int64_t share = (rows - begin) / (2 * workers) / kConvTileRows * kConvTileRows;
+    return std::min(rows, begin + (workers == 1 ? tile_rows : std::clamp(share, kLeast, tile_rows)));
+  };
   std::atomic<std::int64_t> next{0};
   executor.parallel_for(0, workers, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t worker = first; worker < last; ++worker) {
-      for (std::int64_t task = next++; task < tasks; task = next++) {
-        f(worker, task);
+      std::int64_t begin = next.load();
+      while (begin < rows) {
+        if (next.compare_exchange_weak(begin, end_of(begin))) {
+          f(worker, begin, end_of(begin));
+          begin = next.load();
+        }
       }
     }
   });
@@ -60,6 +72,7 @@ class TileConv {
     if (schedule_.depthwise) {
       start(begin, end, 0, width_);
       add_depthwise(begin, end);
+      finish(begin, end, 0, width_);
     } else {
       for (std::int64_t g = 0; g < args_.groups; ++g) {
         add_group(g, begin, end);
@@ -93,6 +106,36 @@ class TileConv {
         widen_row(static_cast<const T*>(args_.bias) + column, y, columns);
       } else {
         std::fill_n(y, columns, Acc{});
+      }
+    }
+  }
+
+  /// What follows the sums, in these columns of the tile, while they are in cache.
+  void finish(std::int64_t begin, std::int64_t end, std::int64_t column, std::int64_t columns) {
+    const ConvFinish& how = args_.finish;
+    if (how.scale == nullptr && how.residual == nullptr && !how.relu) {
+      return;
+    }
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t row = target(i);
+      Acc* const y = sum_row(row) + column;
+      if (how.scale != nullptr) {
+        const Acc* const scale = static_cast<const Acc*>(how.scale) + column;
+        const Acc* const shift = static_cast<const Acc*>(how.shift) + column;
+        for (std::int64_t c = 0; c < columns; ++c) {
+          y[c] = y[c] * scale[c] + shift[c];
+        }
+      }
+      if (how.residual != nullptr) {
+        const T* const residual = static_cast<const T*>(how.residual) + row * how.residual_stride + column;
+        for (std::int64_t c = 0; c < columns; ++c) {
+          y[c] += widen(residual[c]);
+        }
+      }
+      if (how.relu) {
+        for (std::int64_t c = 0; c < columns; ++c) {
+          y[c] = y[c] < 0 ? Acc{} : y[c];  // NaN stays
+        }
       }
     }
   }
@@ -152,6 +195,7 @@ class TileConv {
                        });
             });
       }
+      finish(begin, end, group * args_.out + column, columns);
     });
   }
 
@@ -392,11 +436,9 @@ void conv_typed(const ConvArgs& args, const ConvSchedule& schedule, const CpuExe
   Acc* const scratch = static_cast<Acc*>(workspace);
   Acc* const sums = scratch + schedule.scratch * executor.max_threads();
   const std::int64_t rows = args.map.target_rows;
-  const std::int64_t tasks = (rows + schedule.tile_rows - 1) / schedule.tile_rows;
   const std::int64_t work = args.map.pairs() * args.groups * args.in * args.out;
-  share_out(executor, tasks, work, [&](std::int64_t worker, std::int64_t task) {
-    TileConv<T> tile(args, schedule, scratch + worker * schedule.scratch, sums);
-    tile.run(task * schedule.tile_rows, std::min((task + 1) * schedule.tile_rows, rows));
+  share_tiles(executor, rows, schedule.tile_rows, work, [&](std::int64_t worker, std::int64_t begin, std::int64_t end) {
+    TileConv<T>(args, schedule, scratch + worker * schedule.scratch, sums).run(begin, end);
   });
 }
 

@@ -16,6 +16,19 @@ void for_pairs(const ConvMap& map, F&& f) {
   }
 }
 
+/// An entry of a row of sums, finished.
+template <typename T>
+accumulate_t<T> finished(const ConvFinish& finish, accumulate_t<T> sum, std::int64_t row, std::int64_t column) {
+  using Acc = accumulate_t<T>;
+  if (finish.scale != nullptr) {
+    sum = sum * static_cast<const Acc*>(finish.scale)[column] + static_cast<const Acc*>(finish.shift)[column];
+  }
+  if (finish.residual != nullptr) {
+    sum += widen(static_cast<const T*>(finish.residual)[row * finish.residual_stride + column]);
+  }
+  return finish.relu && sum < 0 ? Acc{} : sum;
+}
+
 template <typename T>
 void conv_typed(const ConvArgs& args) {
   using Acc = accumulate_t<T>;
@@ -39,7 +52,8 @@ void conv_typed(const ConvArgs& args) {
   for (std::int64_t row = 0; row < args.map.target_rows; ++row) {
     for (std::int64_t c = 0; c < width; ++c) {
       const Acc bias = args.bias != nullptr ? widen(static_cast<const T*>(args.bias)[c]) : Acc{};
-      static_cast<T*>(args.y)[row * width + c] = narrow<T>(bias + sums[static_cast<std::size_t>(row * width + c)]);
+      const Acc sum = bias + sums[static_cast<std::size_t>(row * width + c)];
+      static_cast<T*>(args.y)[row * width + c] = narrow<T>(finished<T>(args.finish, sum, row, c));
     }
   }
 }

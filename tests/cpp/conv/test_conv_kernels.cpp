@@ -117,8 +117,10 @@ struct ConvProblem {
       : x(type, map.source_rows * c.groups * c.in),
         weight(type, map.taps * c.groups * c.in * c.out),
         bias(type, c.groups * c.out),
-        grad(type, map.target_rows * c.groups * c.out) {
-    for (Array* const array : {&x, &weight, &bias, &grad}) {
+        grad(type, map.target_rows * c.groups * c.out),
+        scale(type == ScalarType::f64 ? type : ScalarType::f32, c.groups * c.out),
+        shift(scale) {
+    for (Array* const array : {&x, &weight, &bias, &grad, &scale, &shift}) {
       for (std::int64_t i = 0; i < array->count(); ++i) {
         array->put(i, random.integer());
       }
@@ -137,6 +139,15 @@ struct ConvProblem {
     weight_grad.grad_stride = c.groups * c.out;
   }
 
+  /// Norm, residual (the array of the upstream gradient) and ReLU after the convolution.
+  void finish(bool norm, bool residual, bool relu) {
+    conv.finish.scale = norm ? scale.data() : nullptr;
+    conv.finish.shift = norm ? shift.data() : nullptr;
+    conv.finish.residual = residual ? grad.data() : nullptr;
+    conv.finish.residual_stride = weight_grad.grad_stride;
+    conv.finish.relu = relu;
+  }
+
   Array run_conv(const std::function<void(const ConvArgs&)>& run) {
     Array y(conv.type, conv.map.target_rows * conv.groups * conv.out, 16);
     conv.y = y.data();
@@ -152,7 +163,7 @@ struct ConvProblem {
     return out;
   }
 
-  Array x, weight, bias, grad;
+  Array x, weight, bias, grad, scale, shift;
   ConvArgs conv;
   ConvWeightGradArgs weight_grad;
 };
@@ -194,6 +205,39 @@ TEST(ConvKernels, EveryLevelIsTheReference) {
             EXPECT_EQ(y, expected);
             EXPECT_EQ(weight_grad, expected_grad);
           }
+        }
+      }
+    }
+  }
+}
+
+TEST(ConvKernels, FinishAsTheReference) {
+  Random random(4);
+  const auto rows = random_cloud(random, 700, 2, 20);
+  const Coordinates cloud{rows.data(), 700, 2};
+  Geometry geometry;
+  geometry.axes = 2;
+  geometry.kernel = {3, 3, 1, 1};
+  const Plan plan = build(cloud, cloud, geometry, true, 1);
+  for (const ScalarType type : {ScalarType::f16, ScalarType::bf16, ScalarType::f32, ScalarType::f64}) {
+    for (const Channels channels : kChannels) {
+      ConvProblem problem(type, channels, plan.map(), false, random);
+      for (int what = 1; what < 8; ++what) {
+        problem.finish((what & 1) != 0, (what & 2) != 0, (what & 4) != 0);
+        const Array expected = problem.run_conv([](const ConvArgs& args) { reference::conv(args); });
+        for (const Level level : levels()) {
+          if (level == Level::reference) {
+            continue;
+          }
+          SCOPED_TRACE(std::string(name_of(level)) + " " + name(type) + " " + std::to_string(channels.in) + "->" +
+                       std::to_string(channels.out) + ", finish " + std::to_string(what));
+          chosen_isa = static_cast<cpu::Isa>(level);
+          const Array y = problem.run_conv([&](const ConvArgs& args) {
+            Workspace workspace(cpu::conv_workspace(args, 3));
+            cpu::conv(args, backwards_executor(3), workspace.data());
+            EXPECT_TRUE(workspace.guard_untouched());
+          });
+          EXPECT_EQ(y, expected);
         }
       }
     }

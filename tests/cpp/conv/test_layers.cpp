@@ -264,6 +264,50 @@ TEST(Layers, CloneAndStandInSequences) {
   EXPECT_EQ(stack->parameters().size(), 5U);
 }
 
+/// relu(norm(conv(x)) + residual) by its parts.
+at::Tensor unit_by_parts(nn::SubmanifoldConv conv, nn::VoxelBatchNorm norm, const VoxelTensor& x,
+                         const VoxelTensor& residual) {
+  return (norm(conv(x)).features() + residual.features()).relu();
+}
+
+TEST(Layers, UnitsAreTheirParts) {
+  const VoxelTensor x = cloud(60, 3);
+  const VoxelTensor residual = x.replace(at::randn({60, 4}, at::kDouble));
+  auto conv = in_double(nn::SubmanifoldConv(ConvOptions(3, 4, {3, 3})));
+  auto norm = in_double(nn::VoxelBatchNorm(4));
+  nn::ConvUnit unit(conv, norm);
+  const auto by_parts = [&] { return unit_by_parts(conv, norm, x, residual); };
+
+  for (int step = 0; step < 3; ++step) {  // training: the running statistics move away from where they start
+    EXPECT_TRUE(at::allclose(unit(x, residual).features(), by_parts()));
+  }
+  unit->eval();
+  const at::NoGradGuard guard;
+
+  EXPECT_TRUE(at::allclose(unit(x, residual).features(), by_parts()));
+  EXPECT_TRUE(at::allclose(nn::ConvUnit(conv)(x).features(), conv(x).features().relu()));
+  EXPECT_TRUE(at::allclose(nn::ConvUnit(conv, norm, false)(x).features(), norm(conv(x)).features()));
+}
+
+TEST(Layers, UnitsHaveTheGradientsOfDifferences) {
+  const VoxelTensor x = cloud(30, 2);
+  nn::ConvUnit unit(in_double(nn::SparseConv(ConvOptions(2, 3, {2, 2}))), in_double(nn::VoxelBatchNorm(3)), false);
+  unit->eval();
+  expect_gradients(*unit, x, [&](const VoxelTensor& input) { return unit(input).features(); });
+}
+
+TEST(Layers, UnitsAreClonedWithTheirLayers) {
+  const VoxelTensor x = cloud(20, 2);
+  nn::ConvUnit unit(in_double(nn::SubmanifoldConv(ConvOptions(2, 2, {3, 3}))), in_double(nn::VoxelBatchNorm(2)));
+  unit->eval();
+  const auto copy = std::dynamic_pointer_cast<nn::ConvUnitImpl>(unit->clone());
+
+  EXPECT_TRUE(at::equal(copy->forward(x).features(), unit(x).features()));
+  EXPECT_FALSE(copy->conv->weight.is_same(unit->conv->weight));
+  EXPECT_EQ(unit->parameters().size(), 4U);
+  EXPECT_TRUE(nn::state_dict(*unit).contains("conv.weight"));
+}
+
 TEST(Layers, RefuseBadInputWithASentence) {
   const VoxelTensor x = cloud(10, 2);
 
@@ -292,6 +336,11 @@ TEST(Layers, RefuseBadInputWithASentence) {
             "[lacewing.VoxelTensor] coordinates must be int32 of shape (voxels, 1 + axes), not int64 of shape (10, 3)");
   EXPECT_EQ(sentence_of([&] { x + cloud(9, 2); }),
             "[lacewing.VoxelTensor] the two tensors lie on different voxels (10 and 9 of them)");
+  nn::ConvUnit unit(in_double(nn::SubmanifoldConv(ConvOptions(2, 2, {3, 3}))));
+  EXPECT_EQ(sentence_of([&] { unit(x, cloud(9, 2)); }),
+            "[lacewing.VoxelTensor] the two tensors lie on different voxels (10 and 9 of them)");
+  EXPECT_EQ(sentence_of([&] { unit(x, x.replace(x.features().narrow(1, 0, 1))); }),
+            "[lacewing.sparse_conv_unit] the residual has 1 channels, but there are 2 output channels");
   EXPECT_EQ(sentence_of([&] { x.prune(x.features()); }),
             "[lacewing.VoxelTensor] mask must be 10 booleans, not float64 of shape (10, 2)");
 }
