@@ -89,7 +89,7 @@ class _Worker(SpconvWorker):
             layer.bias = nn.Parameter(ours.bias.detach().clone())
         self.layers[name] = layer
 
-    def _unit(self, name: str, unit: Any, x: Any) -> Any:
+    def _unit(self, name: str, unit: Any, x: Any, residual: Any = None) -> Any:
         y = self.layers[name](x)
         features = nn.functional.batch_norm(
             y.features,
@@ -99,15 +99,16 @@ class _Worker(SpconvWorker):
             unit.norm.bias,
             self.training,
         )
+        if residual is not None:
+            features = features + residual.features
         return y.replace_feature(torch.relu(features) if unit.relu else features)
 
     def _stage(self, stage: Any, x: Any) -> Any:
         for block in stage:
             first = self._unit(str(id(block.first.conv)), block.first, x)
-            second = self._unit(str(id(block.second.conv)), block.second, first)
             identity = isinstance(block.shortcut, nn.Identity)
             side = x if identity else self._unit(str(id(block.shortcut.conv)), block.shortcut, x)
-            x = second.replace_feature(torch.relu(second.features + side.features))
+            x = self._unit(str(id(block.second.conv)), block.second, first, side)
         return x
 
     def _forward(self) -> Tensor:

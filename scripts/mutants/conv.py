@@ -73,8 +73,8 @@ CONV_MUTANTS = (
     Mutant(
         "conv-tile-forgets-the-last-tap",
         TILES,
-        "for (std::int64_t tap = 0; tap < map.taps; ++tap) {\n    const std::int32_t* const table",
-        "for (std::int64_t tap = 0; tap + 1 < map.taps; ++tap) {\n    const std::int32_t* const table",
+        "for (std::int64_t step = 0; step < map.taps; ++step) {",
+        "for (std::int64_t step = 0; step + 1 < map.taps; ++step) {",
         ENDS,
         "pairs of the last tap are left out",
     ),
@@ -101,6 +101,14 @@ CONV_MUTANTS = (
         "return sorted;",
         ENDS,
         "the rows of a tile are started and rounded by their sorted position",
+    ),
+    Mutant(
+        "conv-second-piece-starts-anew",
+        TILES,
+        "starts_itself && channel == 0 && tap",
+        "starts_itself && tap",
+        ENDS,
+        "the sums of the first piece of the input channels are lost",
     ),
     Mutant(
         "conv-finish-by-the-first-scales",

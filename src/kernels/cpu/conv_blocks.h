@@ -21,6 +21,9 @@ inline constexpr int most_rows(int vectors) {
   return fit >= 8 ? 8 : fit >= 6 ? 6 : 4;
 }
 
+/// Rows of the tallest block of any width.
+inline constexpr int kMostRows = most_rows(1);
+
 /// The sums of a block, in registers: Rows rows of Vectors vectors, or of `part` columns of one vector where Part.
 /// `row(i)` is where row i lies.
 template <typename A, int Rows, int Vectors, bool Part>
@@ -70,13 +73,13 @@ struct BlockSums {
   typename S::Vec values[Rows][Vectors];
 };
 
-/// Asks for so many columns of rows at pointers, ahead of their use.
+/// Asks for so many columns of rows at pointers, ahead of their use; they will be written.
 template <typename A>
 LACEWING_INLINE void prefetch_rows(const A* const* rows, std::int64_t count, std::int64_t columns) {
   constexpr std::int64_t line = 64 / sizeof(A);
   for (std::int64_t i = 0; i < count; ++i) {
     for (std::int64_t c = 0; c < columns; c += line) {
-      __builtin_prefetch(rows[i] + c);
+      __builtin_prefetch(rows[i] + c, 1);
     }
   }
 }
@@ -98,23 +101,29 @@ struct LinesAhead {
   }
 };
 
-/// c[i] += a[i] @ b for Rows rows at pointers: a[i] has `depth` > 0 entries, b is (depth, columns) with stride ldb. The
-/// `ahead` rows behind them in `a` are asked for line by line on the way: all at once they would hold up the loads of
-/// b; the widest blocks ask for `lines` too. (A loop that might not run would make the compiler keep a second copy of
-/// the sums, on the stack.)
+/// c[i] = from[i] + a[i] @ b for Rows rows at pointers: a[i] has `depth` > 0 entries, b is (depth, columns) with stride
+/// ldb. As many rows behind them in `a` and `c` are asked for line by line on the way: all at once they would hold up
+/// the loads of b; the widest blocks ask for `lines` too. (A loop that might not run would make the compiler keep a
+/// second copy of the sums, on the stack.)
 template <typename A, int Rows, int Vectors, bool Part>
-LACEWING_BLOCK void row_block(const A* const* a, A* const* c, std::int64_t ahead, const A* b, std::int64_t ldb,
+LACEWING_BLOCK void row_block(const A* const* a, const A* const* from, A* const* c, const A* b, std::int64_t ldb,
                               std::int64_t depth, LinesAhead lines, int part) {
   constexpr std::int64_t line = 64 / sizeof(A);
-  const auto row = [&](int i) LACEWING_INLINE_LAMBDA { return c[i]; };
   BlockSums<A, Rows, Vectors, Part> sums;
-  sums.load(row, part);
+  sums.load([&](int i) LACEWING_INLINE_LAMBDA { return from[i]; }, part);
   std::int64_t k = 0;
   do {
     if constexpr (Vectors == kMostVectors<A>) {
       lines.ask<Vectors>();
     }
-    for (std::int64_t i = 0; i < ahead; ++i) {
+    if (k < Vectors * line) {
+#pragma GCC unroll 8
+      for (int i = 0; i < Rows; ++i) {
+        __builtin_prefetch(c[Rows + i] + k, 1);
+      }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < Rows; ++i) {
       __builtin_prefetch(a[Rows + i] + k);
     }
     const std::int64_t end = std::min(k + line, depth);
@@ -122,7 +131,7 @@ LACEWING_BLOCK void row_block(const A* const* a, A* const* c, std::int64_t ahead
       sums.add([&](int i) LACEWING_INLINE_LAMBDA { return a[i][k]; }, b + k * ldb, part);
     } while (++k < end);
   } while (k < depth);
-  sums.store(row, part);
+  sums.store([&](int i) LACEWING_INLINE_LAMBDA { return c[i]; }, part);
 }
 
 /// c[i, :] += sum over p of a[p][i] * b[p][:] for Rows entries of each a[p]: a block of a sum of outer products. There

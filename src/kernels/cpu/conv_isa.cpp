@@ -41,12 +41,14 @@ void share_tiles(const CpuExecutor& executor, std::int64_t rows, std::int64_t ti
   });
 }
 
-/// Calls f(tap, first pair, last pair) for the taps that have pairs in the tile of sorted targets [begin, end).
+/// Calls f(tap, first pair, last pair) for the taps that have pairs in the tile of sorted targets [begin, end). The
+/// one that has all of its rows comes first.
 template <typename F>
 LACEWING_INLINE void for_tile_taps(const ConvMap& map, std::int64_t begin, std::int64_t end, F&& f) {
   const std::int64_t first = begin / kConvTileRows;
   const std::int64_t last = (end + kConvTileRows - 1) / kConvTileRows;
-  for (std::int64_t tap = 0; tap < map.taps; ++tap) {
+  for (std::int64_t step = 0; step < map.taps; ++step) {
+    const std::int64_t tap = map.tap_at(step);
     const std::int32_t* const table = map.target_tiles + tap * (map.tiles() + 1);
     if (table[first] < table[last]) {
       f(tap, map.tap_offsets[tap] + table[first], map.tap_offsets[tap] + table[last]);
@@ -146,8 +148,8 @@ class TileConv {
                                 std::int64_t column, F&& f) {
     for (std::int64_t p = first; p < last; p += kConvPackedRows) {
       const std::int64_t count = std::min(kConvPackedRows, last - p);
-      const Acc* source[kConvPackedRows];
-      Acc* sum[kConvPackedRows];
+      const Acc* source[kConvPackedRows + kMostRows];
+      Acc* sum[kConvPackedRows + kMostRows];
       for (std::int64_t i = 0; i < count; ++i) {
         const T* const from = static_cast<const T*>(args_.x) + args_.map.source[p + i] * args_.x_stride + channel;
         if constexpr (is_narrow_v<T>) {
@@ -159,6 +161,9 @@ class TileConv {
         }
         sum[i] = sum_row(args_.map.target[p + i]) + column;
       }
+      // A block asks for as many rows behind it: behind the last ones, for rows that are near.
+      std::fill_n(source + count, kMostRows, source[count - 1]);
+      std::fill_n(sum + count, kMostRows, sum[count - 1]);
       f(source, sum, count);
     }
   }
@@ -169,13 +174,18 @@ class TileConv {
     for_column_blocks<Acc>(args_.out, [&](auto vectors, auto is_part, std::int64_t column,
                                           int part) LACEWING_INLINE_LAMBDA {
       const std::int64_t columns = decltype(is_part)::value ? part : decltype(vectors)::value * Simd<Acc>::lanes;
-      start(begin, end, group * args_.out + column, columns);
+      const FirstSums first_sums(args_, group * args_.out + column, columns);
+      const bool starts_itself = args_.map.identity_tap >= 0;
+      if (!starts_itself) {
+        start(begin, end, group * args_.out + column, columns);
+      }
       for (std::int64_t channel = 0; channel < args_.in; channel += kConvDepth) {
         const std::int64_t depth = std::min(kConvDepth, args_.in - channel);
         for_tile_taps(
             args_.map, begin, end, [&](std::int64_t tap, std::int64_t first, std::int64_t last) LACEWING_INLINE_LAMBDA {
               const auto [weight, stride] = weight_block(tap * args_.groups + group, channel, depth, column, columns);
-              const std::int64_t next_tap = std::min(tap + 1, args_.map.taps - 1);
+              const bool starts = starts_itself && channel == 0 && tap == args_.map.identity_tap;
+              const std::int64_t next_tap = args_.map.tap_after(tap);
               const WeightAhead later(args_, next_tap * args_.groups + group, channel, depth, column, columns);
               std::int64_t block = 0;
               const auto lines = [&](const Acc* near) LACEWING_INLINE_LAMBDA {
@@ -186,11 +196,13 @@ class TileConv {
                          for_row_blocks<decltype(vectors)::value>(count, [&](auto rows,
                                                                              std::int64_t at) LACEWING_INLINE_LAMBDA {
                            // The next block's rows lie anywhere: they are on their way while this one is computed.
-                           const std::int64_t next = at + decltype(rows)::value;
-                           const auto ahead = std::min<std::int64_t>(decltype(rows)::value, count - next);
-                           prefetch_rows<Acc>(sum + next, ahead, columns);
+                           // A flat block has no time to ask for all of their columns.
+                           if (depth < columns) {
+                             prefetch_rows<Acc>(sum + at + decltype(rows)::value, decltype(rows)::value, columns);
+                           }
                            row_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
-                               source + at, sum + at, ahead, weight, stride, depth, lines(source[at]), part);
+                               source + at, starts ? first_sums.rows : sum + at, sum + at, weight, stride, depth,
+                               lines(source[at]), part);
                          });
                        });
             });
@@ -198,6 +210,21 @@ class TileConv {
       finish(begin, end, group * args_.out + column, columns);
     });
   }
+
+  /// What sums start from, the bias or zeros, as the rows of a block.
+  struct FirstSums {
+    FirstSums(const ConvArgs& args, std::int64_t column, std::int64_t columns) {
+      if (args.bias != nullptr) {
+        widen_row(static_cast<const T*>(args.bias) + column, values, columns);
+      }
+      std::fill_n(rows, kMostRows, &values[0]);
+    }
+    FirstSums(const FirstSums&) = delete;
+    FirstSums& operator=(const FirstSums&) = delete;
+
+    alignas(64) Acc values[kConvMostColumns] = {};
+    Acc* rows[kMostRows];
+  };
 
   /// Where the block of the weight lies in memory that the next tap needs, and which of its lines the blocks of rows of
   /// this tap ask for.
