@@ -16,16 +16,17 @@ namespace {
 constexpr std::int64_t kSerial = 1 << 16;
 
 /// Calls f(worker, begin, end) on tiles of the rows; workers take the next one when they are done. Tiles have up to
-/// `tile_rows` rows, and fewer towards the end, so that all workers are done at about the same time: no order of
-/// summation depends on where a tile ends.
+/// `tile_rows` rows, and fewer towards the end, so that all workers are done at about the same time. No tile depends on
+/// the number of threads: a compiler may round a sum differently in blocks of another height.
 template <typename F>
 void share_tiles(const CpuExecutor& executor, std::int64_t rows, std::int64_t tile_rows, std::int64_t work, F&& f) {
   constexpr std::int64_t kLeast = 2 * kConvTileRows;
+  constexpr std::int64_t kShares = 16;
   const std::int64_t workers =
       work < kSerial ? 1 : std::min<std::int64_t>(executor.max_threads(), (rows + kLeast - 1) / kLeast);
   const auto end_of = [&](std::int64_t begin) {
-    const std::int64_t share = (rows - begin) / (2 * workers) / kConvTileRows * kConvTileRows;
-    return std::min(rows, begin + (workers == 1 ? tile_rows : std::clamp(share, kLeast, tile_rows)));
+    const std::int64_t share = (rows - begin) / kShares / kConvTileRows * kConvTileRows;
+    return std::min(rows, begin + std::clamp(share, kLeast, tile_rows));
   };
   std::atomic<std::int64_t> next{0};
   executor.parallel_for(0, workers, 1, [&](std::int64_t first, std::int64_t last) {
