@@ -97,7 +97,7 @@ def sparse_conv_unit(
     """``relu(norm(sparse_conv(features, weight, plan, bias)) + residual)`` of what ``finish`` has; internal layout.
 
     One pass where nothing needs a gradient: on the CPU a tile of the result is finished while it is in cache. Else the
-    ops that it stands for, with their gradients. Sums of float16 and bfloat16 are rounded once, at the end of a pass.
+    ops that it stands for, with their gradients. Tiles round sums of float16 and bfloat16 once, at the end.
     """
     check_plan("sparse_conv_unit", plan)
     check_tensor("sparse_conv_unit", "features", features)

@@ -200,8 +200,9 @@ class SparseConv(_Conv):
         super().__init__(in_channels, out_channels, kernel_size, stride, **options)
         self.targets: Literal["strided", "reachable"] = targets
 
-    def _way(self, x: VoxelTensor) -> tuple[ConvolutionPlan, tuple[int, ...]]:
-        return x.cache.plan(x.coordinates, self.geometry, self.targets), self._coarser(x)
+    def _way(self, x: VoxelTensor, targets: Tensor | None = None) -> tuple[ConvolutionPlan, tuple[int, ...]]:
+        plan = x.cache.plan(x.coordinates, self.geometry, self.targets if targets is None else targets)
+        return plan, self._coarser(x)
 
     def forward(
         self, x: VoxelTensor, targets: Tensor | None = None, *, plan: ConvolutionPlan | None = None
@@ -209,7 +210,7 @@ class SparseConv(_Conv):
         """To the layer's targets, to the coordinates that are given, or over a plan that was built before."""
         _voxels(self, x)
         if plan is None:
-            plan = x.cache.plan(x.coordinates, self.geometry, self.targets if targets is None else targets)
+            plan, _ = self._way(x, targets)
         return self._run(x, plan, self._coarser(x))
 
 
@@ -218,8 +219,8 @@ class SparseConvTranspose(_Conv):
 
     _transposed = True
 
-    def _way(self, x: VoxelTensor) -> tuple[ConvolutionPlan, tuple[int, ...]]:
-        return x.cache.transposed(x.coordinates, self.geometry), self._finer(x)
+    def _way(self, x: VoxelTensor, targets: Tensor | None = None) -> tuple[ConvolutionPlan, tuple[int, ...]]:
+        return x.cache.transposed(x.coordinates, self.geometry, targets), self._finer(x)
 
     def forward(
         self, x: VoxelTensor, targets: Tensor | None = None, *, plan: ConvolutionPlan | None = None
@@ -227,7 +228,7 @@ class SparseConvTranspose(_Conv):
         """To the fine coordinates that are given, or to all reachable ones; prune those with VoxelTensor.prune."""
         _voxels(self, x)
         if plan is None:
-            plan = x.cache.transposed(x.coordinates, self.geometry, targets)
+            plan, _ = self._way(x, targets)
         return self._run(x, plan, self._finer(x))
 
 

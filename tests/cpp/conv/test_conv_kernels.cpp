@@ -168,14 +168,19 @@ struct ConvProblem {
   ConvWeightGradArgs weight_grad;
 };
 
-TEST(ConvKernels, EveryLevelIsTheReference) {
-  Random random(3);
+/// A submanifold 3 x 3 plan.
+Plan flat_plan(Random& random) {
   const auto rows = random_cloud(random, 700, 2, 20);
   const Coordinates cloud{rows.data(), 700, 2};
   Geometry geometry;
   geometry.axes = 2;
   geometry.kernel = {3, 3, 1, 1};
-  const Plan plan = build(cloud, cloud, geometry, true, 1);
+  return build(cloud, cloud, geometry, true, 1);
+}
+
+TEST(ConvKernels, EveryLevelIsTheReference) {
+  Random random(3);
+  const Plan plan = flat_plan(random);
   for (const ScalarType type : {ScalarType::f16, ScalarType::bf16, ScalarType::f32, ScalarType::f64}) {
     for (const Channels channels : kChannels) {
       for (const bool transposed : {false, true}) {
@@ -213,12 +218,7 @@ TEST(ConvKernels, EveryLevelIsTheReference) {
 
 TEST(ConvKernels, FinishAsTheReference) {
   Random random(4);
-  const auto rows = random_cloud(random, 700, 2, 20);
-  const Coordinates cloud{rows.data(), 700, 2};
-  Geometry geometry;
-  geometry.axes = 2;
-  geometry.kernel = {3, 3, 1, 1};
-  const Plan plan = build(cloud, cloud, geometry, true, 1);
+  const Plan plan = flat_plan(random);
   for (const ScalarType type : {ScalarType::f16, ScalarType::bf16, ScalarType::f32, ScalarType::f64}) {
     for (const Channels channels : kChannels) {
       ConvProblem problem(type, channels, plan.map(), false, random);
