@@ -3,7 +3,8 @@
 #   lacewing_add_isa_sources(<target> <file.cpp>...)     once for a target
 #
 # Each file is compiled with LACEWING_ISA=baseline, avx2 and avx512 (a bare word: use it as the name of a namespace)
-# and LACEWING_ISA_LEVEL=0, 1 and 2. On other processors than x86-64 only the baseline is compiled.
+# and LACEWING_ISA_LEVEL=0, 1 and 2. On other processors than x86-64 only the baseline is compiled, and with sanitizers
+# no avx2: the baseline runs in its place.
 # <target> gets LACEWING_HAVE_X86_ISA=0/1, and so do the files.
 #
 # Objects are linked in the order: the target's own, baseline, avx2, avx512. A file that uses an inline function outside its namespace
@@ -17,13 +18,21 @@ else()
   set(LACEWING_HAVE_X86_ISA 0)
   set(LACEWING_ISA_LEVELS baseline)
 endif()
+# What a sanitizer can see, the lowest and the highest level show, and every level takes minutes to compile.
+set(LACEWING_ISA_LEFT_OUT "")
+if(LACEWING_SANITIZE AND LACEWING_HAVE_X86_ISA)
+  set(LACEWING_ISA_LEFT_OUT avx2)
+  list(REMOVE_ITEM LACEWING_ISA_LEVELS avx2)
+endif()
+set(LACEWING_ISA_LEVEL_baseline 0)
+set(LACEWING_ISA_LEVEL_avx2 1)
+set(LACEWING_ISA_LEVEL_avx512 2)
 set(LACEWING_ISA_FLAGS_baseline "")
 set(LACEWING_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c)
 set(LACEWING_ISA_FLAGS_avx512
   -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mprefer-vector-width=512)
 
 function(lacewing_add_isa_sources target)
-  set(level 0)
   foreach(isa IN LISTS LACEWING_ISA_LEVELS)
     set(objects ${target}_${isa})
     if(NOT TARGET ${objects})
@@ -31,7 +40,7 @@ function(lacewing_add_isa_sources target)
       target_link_libraries(${objects} PRIVATE lacewing_options)
       target_compile_definitions(${objects} PRIVATE
         LACEWING_HAVE_X86_ISA=${LACEWING_HAVE_X86_ISA}
-        LACEWING_ISA=${isa} LACEWING_ISA_LEVEL=${level})
+        LACEWING_ISA=${isa} LACEWING_ISA_LEVEL=${LACEWING_ISA_LEVEL_${isa}})
       if(NOT LACEWING_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
         target_compile_options(${objects} PRIVATE -O3)
       endif()
@@ -39,7 +48,6 @@ function(lacewing_add_isa_sources target)
         -fno-math-errno -ffp-contract=fast ${LACEWING_ISA_FLAGS_${isa}})
     endif()
     target_sources(${objects} PRIVATE ${ARGN})
-    math(EXPR level "${level} + 1")
   endforeach()
   lacewing_link_isa_objects(${target} ${target})
 endfunction()
@@ -51,4 +59,7 @@ function(lacewing_link_isa_objects target owner)
     target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:$<TARGET_OBJECTS:${owner}_${isa}>>)
   endforeach()
   target_compile_definitions(${target} PRIVATE LACEWING_HAVE_X86_ISA=${LACEWING_HAVE_X86_ISA})
+  if(LACEWING_ISA_LEFT_OUT)
+    target_compile_definitions(${target} PRIVATE LACEWING_NO_AVX2_LEVEL)
+  endif()
 endfunction()

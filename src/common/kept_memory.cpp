@@ -8,6 +8,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
 
@@ -17,6 +18,10 @@ namespace lacewing {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+/// Blocks of some of these lie on large pages where the system has them: an index leads anywhere in such a block, and
+/// the processor knows few small pages by heart.
+constexpr std::size_t kLargePage = std::size_t{2} << 20;
+constexpr std::size_t kLeastLargeBytes = 2 * kLargePage;
 
 /// A share of the machine's memory.
 std::size_t default_limit() {
@@ -41,11 +46,17 @@ struct alignas(kAlignment) Block {
   static Block* of(void* data) { return static_cast<Block*>(data) - 1; }
 
   static Block* make(std::size_t bytes) {
-    const std::size_t whole = sizeof(Block) + (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    void* const memory = whole < bytes ? nullptr : std::aligned_alloc(kAlignment, whole);
+    const std::size_t alignment = bytes >= kLeastLargeBytes ? kLargePage : kAlignment;
+    const std::size_t whole = (sizeof(Block) + bytes + alignment - 1) / alignment * alignment;
+    void* const memory = whole < bytes ? nullptr : std::aligned_alloc(alignment, whole);
     if (memory == nullptr) {
       throw std::bad_alloc();
     }
+#if defined(MADV_HUGEPAGE)
+    if (alignment == kLargePage) {
+      madvise(memory, whole, MADV_HUGEPAGE);  // a wish: systems that have no such pages say no
+    }
+#endif
     return new (memory) Block{bytes};
   }
   static void free(Block* block) { std::free(block); }

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include <lacewing/executor.h>
+#include "common/deal.h"
 
 namespace lacewing::structure {
 
@@ -16,7 +16,7 @@ inline std::int64_t parts_for(std::int64_t count) { return std::clamp<std::int64
 /// Calls f(part, begin, end) on fixed parts of [0, count).
 template <typename F>
 void for_fixed_parts(std::int64_t parts, std::int64_t count, const CpuExecutor& executor, const F& f) {
-  executor.parallel_for(0, parts, 1, [&](std::int64_t first, std::int64_t last) {
+  deal_tasks(executor, parts, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t part = first; part < last; ++part) {
       f(part, count * part / parts, count * (part + 1) / parts);
     }

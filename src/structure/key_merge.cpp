@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "common/deal.h"
 #include "structure/fixed_parts.h"
 
 namespace lacewing::structure {
@@ -174,7 +175,7 @@ void KeyMerge::walk_parts(const Make& make, const Done& done) const {
     const auto p = static_cast<std::size_t>(part);
     return PartWalk<Visit>{a_.keys, b_.keys, cuts_a_[p], cuts_b_[p], cuts_a_[p + 1], cuts_b_[p + 1], make(part)};
   };
-  executor_.parallel_for(0, (parts() + at_once - 1) / at_once, 1, [&](std::int64_t first, std::int64_t last) {
+  deal_tasks(executor_, (parts() + at_once - 1) / at_once, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t part = first * at_once; part < std::min(last * at_once, parts()); part += at_once) {
       if (part + at_once > parts()) {
         for (std::int64_t single = part; single < parts(); ++single) {
@@ -197,7 +198,7 @@ void KeyMerge::visit_kept(const Make& make) const {
                [](std::int64_t, const auto&) {});
     return;
   }
-  executor_.parallel_for(0, parts(), 1, [&](std::int64_t first, std::int64_t last) {
+  deal_tasks(executor_, parts(), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t part = first; part < last; ++part) {
       const auto p = static_cast<std::size_t>(part);
       auto visit = make(starts_[p]);

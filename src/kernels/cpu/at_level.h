@@ -4,7 +4,13 @@
 #include "kernels/cpu/isa.h"
 
 /// Returns `call`, a call of a function of the namespaces baseline, avx2 and avx512, at the level in use.
-#if LACEWING_HAVE_X86_ISA
+#if LACEWING_HAVE_X86_ISA && defined(LACEWING_NO_AVX2_LEVEL)
+#define LACEWING_AT_LEVEL(call)                                           \
+  switch (::lacewing::kernels::cpu::isa()) {                              \
+    case ::lacewing::kernels::cpu::Isa::avx512: return cpu::avx512::call; \
+    default: return cpu::baseline::call;                                  \
+  }
+#elif LACEWING_HAVE_X86_ISA
 #define LACEWING_AT_LEVEL(call)                                           \
   switch (::lacewing::kernels::cpu::isa()) {                              \
     case ::lacewing::kernels::cpu::Isa::avx512: return cpu::avx512::call; \

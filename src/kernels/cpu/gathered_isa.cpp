@@ -1,6 +1,6 @@
 // Products whose operands are read in place and without a scale: SpMM and SDDMM are these. Which operands are indexed
 // is settled before the loops, so that a term costs its loads and multiply-adds. Compiled once for each ISA level.
-#include "kernels/cpu/deal.h"
+#include "common/deal.h"
 #include "kernels/cpu/product_isa.h"
 #include "kernels/cpu/source.h"
 
@@ -353,7 +353,7 @@ void gathered(const ProductArgs& args, const Schedule& schedule, const CpuExecut
       const bool x_far = is_far<T>(args.x, args.extent_a);
       const std::int64_t shares = std::clamp<std::int64_t>(kTasks / std::max<std::int64_t>(args.batch, 1), 1,
                                                            std::max<std::int64_t>(terms.rows, 1));
-      deal(executor, args.batch * shares, schedule.work, [&](std::int64_t, std::int64_t begin, std::int64_t end) {
+      const auto run = [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t task = begin; task < end; ++task) {
           const Operands<T, Index> o(args, task / shares);
           const std::int64_t first = row_boundary(terms, task % shares, shares);
@@ -366,7 +366,9 @@ void gathered(const ProductArgs& args, const Schedule& schedule, const CpuExecut
                                            : run_rows(o, x_far, first, last, z);
           }
         }
-      });
+      };
+      deal_tasks(executor, args.batch * shares, schedule.threads(executor),
+                 [&](std::int64_t) -> const auto& { return run; });
     }
   });
 }

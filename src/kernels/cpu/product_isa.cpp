@@ -1,7 +1,7 @@
 // The tasks of a product on the CPU. Compiled once for each ISA level.
 #include "kernels/cpu/product_isa.h"
 
-#include "kernels/cpu/deal.h"
+#include "common/deal.h"
 #include "kernels/cpu/folded_rows.h"
 #include "kernels/cpu/product_rows.h"
 #include "kernels/cpu/scale_grad_terms.h"
@@ -24,11 +24,13 @@ struct Runner {
 
   /// Every n has its own output, and its terms are folded: tasks are n.
   void folded() const {
-    deal(executor, args.batch, schedule.work, [&](std::int64_t worker, std::int64_t begin, std::int64_t end) {
-      FoldedRows<T, Index> rows(args, schedule, scratch + worker * schedule.scratch);
-      for (std::int64_t n = begin; n < end; ++n) {
-        rows.run(n, row_target(n, 0));
-      }
+    deal_tasks(executor, args.batch, schedule.threads(executor), [&](std::int64_t worker) {
+      return [&, rows = FoldedRows<T, Index>(args, schedule, scratch + worker * schedule.scratch)](
+                 std::int64_t begin, std::int64_t end) mutable {
+        for (std::int64_t n = begin; n < end; ++n) {
+          rows.run(n, row_target(n, 0));
+        }
+      };
     });
   }
 
@@ -40,22 +42,24 @@ struct Runner {
     const std::int64_t groups = (args.batch + group - 1) / group;
     const std::int64_t shares =
         std::clamp<std::int64_t>(kTasks / std::max<std::int64_t>(groups, 1), 1, std::max<std::int64_t>(terms.rows, 1));
-    deal(executor, groups * shares, schedule.work, [&](std::int64_t worker, std::int64_t begin, std::int64_t end) {
-      ProductRows<T, Index> rows(args, schedule, scratch + worker * schedule.scratch);
-      for (std::int64_t task = begin; task < end; ++task) {
-        const std::int64_t n = task / shares * group;
-        const std::int64_t count = std::min(group, args.batch - n);
-        const std::int64_t row_end = row_boundary(terms, task % shares + 1, shares);
-        rows.start(n);
-        const std::int64_t row_begin = row_boundary(terms, task % shares, shares);
-        for (std::int64_t row = row_begin; row < row_end; ++row) {
-          if (batches) {
-            rows.run_batch(n, static_cast<int>(count), row, row_target(n, row), args.z.stride_n);
-          } else {
-            rows.run(n, n + 1, row, {row_target(n, row), nullptr});
+    deal_tasks(executor, groups * shares, schedule.threads(executor), [&](std::int64_t worker) {
+      return [&, rows = ProductRows<T, Index>(args, schedule, scratch + worker * schedule.scratch)](
+                 std::int64_t begin, std::int64_t end) mutable {
+        for (std::int64_t task = begin; task < end; ++task) {
+          const std::int64_t n = task / shares * group;
+          const std::int64_t count = std::min(group, args.batch - n);
+          const std::int64_t row_end = row_boundary(terms, task % shares + 1, shares);
+          rows.start(n);
+          const std::int64_t row_begin = row_boundary(terms, task % shares, shares);
+          for (std::int64_t row = row_begin; row < row_end; ++row) {
+            if (batches) {
+              rows.run_batch(n, static_cast<int>(count), row, row_target(n, row), args.z.stride_n);
+            } else {
+              rows.run(n, n + 1, row, {row_target(n, row), nullptr});
+            }
           }
         }
-      }
+      };
     });
   }
 
@@ -65,16 +69,18 @@ struct Runner {
     const std::int64_t parts = schedule.parts;
     const std::int64_t shares = std::clamp<std::int64_t>(kTasks / parts, 1, std::max<std::int64_t>(terms.rows, 1));
     Acc* const partial = scratch + schedule.scratch * executor.max_threads();
-    deal(executor, parts * shares, schedule.work, [&](std::int64_t worker, std::int64_t begin, std::int64_t end) {
-      ProductRows<T, Index> rows(args, schedule, scratch + worker * schedule.scratch);
-      for (std::int64_t task = begin; task < end; ++task) {
-        const std::int64_t part = task / shares;
-        const std::int64_t row_end = row_boundary(terms, task % shares + 1, shares);
-        for (std::int64_t row = row_boundary(terms, task % shares, shares); row < row_end; ++row) {
-          Acc* const sink = parts == 1 ? nullptr : partial + (part * terms.rows + row) * schedule.row_elements;
-          rows.run(args.batch * part / parts, args.batch * (part + 1) / parts, row, {row_target(0, row), sink});
+    deal_tasks(executor, parts * shares, schedule.threads(executor), [&](std::int64_t worker) {
+      return [&, rows = ProductRows<T, Index>(args, schedule, scratch + worker * schedule.scratch)](
+                 std::int64_t begin, std::int64_t end) mutable {
+        for (std::int64_t task = begin; task < end; ++task) {
+          const std::int64_t part = task / shares;
+          const std::int64_t row_end = row_boundary(terms, task % shares + 1, shares);
+          for (std::int64_t row = row_boundary(terms, task % shares, shares); row < row_end; ++row) {
+            Acc* const sink = parts == 1 ? nullptr : partial + (part * terms.rows + row) * schedule.row_elements;
+            rows.run(args.batch * part / parts, args.batch * (part + 1) / parts, row, {row_target(0, row), sink});
+          }
         }
-      }
+      };
     });
     if (parts > 1) {
       add_parts(partial);
@@ -116,19 +122,21 @@ void scale_grad_typed(const ScaleGradArgs& grad, const Schedule& schedule, const
     std::fill_n(out, args.terms.entries, T{});
   }
   const std::int64_t shares = std::clamp<std::int64_t>(terms.rows, 1, kTasks);
-  deal(executor, shares, schedule.work, [&](std::int64_t worker, std::int64_t begin, std::int64_t end) {
-    const ScaleGradTerms<T, Index> form(args, schedule, scratch + worker * schedule.scratch);
-    const std::int64_t row_end = row_boundary(terms, end, shares);
-    for (std::int64_t row = row_boundary(terms, begin, shares); row < row_end; ++row) {
-      for (std::int64_t term = terms.begin(row); term < terms.end(row); ++term) {
-        const Acc value = form.run(row, term);
-        if (repeated) {
-          by_term[term] = value;
-        } else {
-          out[terms.entry(term)] = narrow<T>(value);
+  deal_tasks(executor, shares, schedule.threads(executor), [&](std::int64_t worker) {
+    return [&, form = ScaleGradTerms<T, Index>(args, schedule, scratch + worker * schedule.scratch)](std::int64_t begin,
+                                                                                                     std::int64_t end) {
+      const std::int64_t row_end = row_boundary(terms, end, shares);
+      for (std::int64_t row = row_boundary(terms, begin, shares); row < row_end; ++row) {
+        for (std::int64_t term = terms.begin(row); term < terms.end(row); ++term) {
+          const Acc value = form.run(row, term);
+          if (repeated) {
+            by_term[term] = value;
+          } else {
+            out[terms.entry(term)] = narrow<T>(value);
+          }
         }
       }
-    }
+    };
   });
   if (repeated) {
     for (std::int64_t entry = 0; entry < args.terms.entries; ++entry) {

@@ -98,6 +98,7 @@ struct Schedule {
     const std::int64_t partial = parts > 1 ? parts * args.terms.rows * row_elements : 0;
     return (scratch * threads + partial) * accumulate_size(args.type);
   }
+  int threads(const CpuExecutor& executor) const { return work < kSerialWork ? 1 : executor.max_threads(); }
 };
 
 /// mul with an operand that is expanded along the channels is vecsca, and so are products of single numbers; a sum over

@@ -505,7 +505,7 @@ TEST(KernelThreads, LargeWorkIsDealtToAllThreadsAndSmallWorkToOne) {
 
     const Problem small = sized(3);
     run_product(Level::baseline, small.arguments(z), backwards_executor(threads));
-    EXPECT_EQ(executor_state.ranges, std::vector<std::int64_t>{1});
+    EXPECT_TRUE(executor_state.ranges.empty());
   }
 }
 
