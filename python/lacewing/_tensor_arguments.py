@@ -60,7 +60,7 @@ def slices_of(index: Any, shape: tuple[int, ...]) -> tuple[list[int], ...] | Non
 
 
 def fill_arguments(op: str, fill_value: object, values: Tensor) -> tuple[int, Tensor | None]:
-    """The kind of a fill (3: a number) and its tensor, for values of such dtype, device and dense shape."""
+    """The kind of a fill (3: a number, 4: a list of them) and its tensor, beside values of such dtype and device."""
     if fill_value is None:
         return 0, None
     if isinstance(fill_value, Undefined) or (isinstance(fill_value, (list, tuple)) and len(fill_value) == 0):
@@ -82,18 +82,11 @@ def number_arguments(op: str, fill_value: object, values: Tensor) -> tuple[int, 
     array = as_tensor(op, "the elements of a fill", fill_value, device=values.device)
     if array.dim() == 0:
         return number_arguments(op, array.item(), values)
-    if not hasattr(fill_value, "dtype") and torch.can_cast(array.dtype, values.dtype):
-        # Lists of numbers have no dtype.
-        wide = torch.float64 if array.is_floating_point() else torch.complex128 if array.is_complex() else array.dtype
-        exact = torch.as_tensor(fill_value, dtype=wide, device=values.device)
-        array = exact.to(values.dtype)
-        if values.dtype.is_floating_point or values.dtype.is_complex:
-            fits = torch.equal(array.to(wide).isfinite(), exact.isfinite())
-        else:
-            fits = torch.equal(array.to(wide), exact) and (values.dtype.is_signed or bool((exact >= 0).all()))
-        if not fits:
-            raise TypeError(f"[lacewing.{op}] the fill {fill_value} does not fit into the values' {values.dtype}")
-    return 2, array
+    if hasattr(fill_value, "dtype"):
+        return 2, array
+    # Lists of numbers have no dtype.
+    wide = torch.float64 if array.is_floating_point() else torch.complex128 if array.is_complex() else array.dtype
+    return 4, torch.as_tensor(fill_value, dtype=wide, device=values.device)
 
 
 def _wide_type(op: str, number: bool | int | float | complex, values: Tensor) -> torch.dtype:

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from ._library import ops
 from ._tensor_arguments import sizes_of
@@ -26,9 +27,15 @@ def read_mtx(path: _Path, dtype: torch.dtype | None = None) -> SparseTensor:
     return _cast(SparseTensor(ops.read_matrix_market(os.fspath(path))), dtype)
 
 
+def _inner(op: str, sparse: object) -> Tensor:
+    if not isinstance(sparse, SparseTensor):
+        raise TypeError(f"[lacewing.{op}] the tensor must be a SparseTensor, not {type(sparse).__name__}")
+    return sparse._inner
+
+
 def write_mtx(sparse: SparseTensor, path: _Path) -> None:
     """Writes a matrix with fill 0 to a Matrix Market file; booleans as a pattern. Numbers read back the same."""
-    ops.write_matrix_market(sparse._inner, os.fspath(path))
+    ops.write_matrix_market(_inner("write_mtx", sparse), os.fspath(path))
 
 
 def read_tns(path: _Path, size: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> SparseTensor:
@@ -42,7 +49,7 @@ def read_tns(path: _Path, size: Sequence[int] | None = None, dtype: torch.dtype 
 
 def write_tns(sparse: SparseTensor, path: _Path) -> None:
     """Writes a tensor of real numbers with fill 0 to a FROSTT file. Numbers read back the same."""
-    ops.write_tns(sparse._inner, os.fspath(path))
+    ops.write_tns(_inner("write_tns", sparse), os.fspath(path))
 
 
 def load_npz(path: _Path) -> SparseTensor:

@@ -68,19 +68,23 @@ UNITS = {
     "cpu": (Unit("kernels/cpu/product.cpp"),),
     **{level: tuple(Unit(f"kernels/cpu/{name}_isa.cpp", level) for name in LEVEL_SOURCES) for level in LEVELS},
     "sparse-matmul": (Unit("kernels/cpu/sparse_matmul.cpp"),),
-    "structure": (Unit("structure/plan_builder.cpp"), Unit("common/kept_memory.cpp")),
+    "structure": (
+        *(Unit(f"structure/{name}.cpp") for name in ("plan_builder", "entry_groups", "entry_scan")),
+        Unit("common/kept_memory.cpp"),
+    ),
     "conv-map": (Unit("conv/kernel_map.cpp"),),
     "conv-reference": (Unit("kernels/reference/conv.cpp"),),
     **{f"conv-{level}": (Unit("kernels/cpu/conv_isa.cpp", level),) for level in LEVELS},
     "conv-pool": (Unit("kernels/cpu/pool.cpp"),),
 }
 
-_STRUCTURE = sorted(path.stem for path in (ROOT / "src/structure").glob("*.cpp") if path.stem != "plan_builder")
+_MUTATED = {unit.source for unit in UNITS["structure"]}
+_STRUCTURE = sorted({f"structure/{path.name}" for path in (ROOT / "src/structure").glob("*.cpp")} - _MUTATED)
 
 # What the tests of a suite also need, and no mutant changes.
 COMPANIONS = {
     "kernels": (Unit("kernels/dispatch/rows_cpu.cpp"), Unit("kernels/reference/sparse_matmul.cpp")),
-    "structure": tuple(Unit(f"structure/{name}.cpp") for name in _STRUCTURE),
+    "structure": tuple(Unit(source) for source in _STRUCTURE),
     "conv": tuple(Unit(f"{n}.cpp") for n in ("conv/geometry", "conv/voxels", "kernels/cpu/conv", "common/kept_memory")),
 }
 

@@ -7,6 +7,10 @@ from .record import Mutant
 SORT = "src/structure/radix_sort.h"
 BUILDER = "src/structure/plan_builder.cpp"
 MEMORY = "src/common/kept_memory.cpp"
+SCAN = "src/structure/entry_scan.cpp"
+GROUPS = "src/structure/entry_groups.cpp"
+KEYS = "src/structure/key_code.h"
+DEAL = "src/common/deal.h"
 
 STRUCTURE_MUTANTS = (
     Mutant(
@@ -24,6 +28,70 @@ STRUCTURE_MUTANTS = (
         "size - size / 4 <= bytes",
         ("structure",),
         "a block that is too small is handed out",
+    ),
+    Mutant(
+        "scan-skips-the-last-dim",
+        SCAN,
+        "for (std::size_t k = 0; k < sizes.size(); ++k) {",
+        "for (std::size_t k = 0; k + 1 < sizes.size(); ++k) {",
+        ("structure",),
+        "indices of the last dim are not checked",
+    ),
+    Mutant(
+        "scan-finds-any-outside",
+        SCAN,
+        "while (found < least && ",
+        "while (found != least && ",
+        ("structure",),
+        "another entry than the first is named",
+    ),
+    Mutant(
+        "order-forgets-the-part-before",
+        KEYS,
+        "before = code.key(begin - 1) & mask;",
+        "before = code.key(begin) & mask;",
+        ("structure",),
+        "a group that begins with a part of the entries is not counted",
+    ),
+    Mutant(
+        "groups-skip-a-part",
+        GROUPS,
+        "if (group == group_end && order == nullptr) {",
+        "if (group + 1 >= group_end && order == nullptr) {",
+        ("structure",),
+        "the only group that begins in a part is not written",
+    ),
+    Mutant(
+        "groups-trust-a-scan",
+        GROUPS,
+        "if (group < group_end) {",
+        "if (group < 0) {",
+        ("structure",),
+        "indices that changed since the scan leave groups unwritten",
+    ),
+    Mutant(
+        "groups-settle-too-much",
+        GROUPS,
+        "return code_->bits_from(k);",
+        "return code_->bits_from(k) + 1;",
+        ("structure",),
+        "the lowest bit of the dims to sort by is not",
+    ),
+    Mutant(
+        "decode-keeps-the-bits-above",
+        KEYS,
+        "(std::uint64_t{1} << (shifts_[k] - shift)) - 1;",
+        "(std::uint64_t{2} << (shifts_[k] - shift)) - 1;",
+        ("structure",),
+        "an index has a bit of the dim before it",
+    ),
+    Mutant(
+        "deal-loses-tasks",
+        DEAL,
+        "const std::int64_t end = share_begin(owner + 1);",
+        "const std::int64_t end = share_begin(owner + 1) - (owner > 0 ? 1 : 0);",
+        ("structure", "avx512"),
+        "the last task of a worker is not done",
     ),
     Mutant(
         "sort-unstable",

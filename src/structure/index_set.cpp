@@ -1,7 +1,6 @@
 #include "structure/index_set.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
 #include <limits>
 #include <vector>
@@ -97,25 +96,6 @@ void unravel_keys(const std::int64_t* keys, std::int64_t count, std::span<const 
       out[e] = rest;
     }
   });
-}
-
-std::int64_t first_outside(const IndexMatrix& indices, std::span<const std::int64_t> sizes,
-                           const CpuExecutor& executor) {
-  std::atomic<std::int64_t> first{indices.count};
-  executor.parallel_for(0, indices.count, kPartEntries, [&](std::int64_t begin, std::int64_t end) {
-    for (std::size_t k = 0; k < sizes.size(); ++k) {
-      const auto size = static_cast<std::uint64_t>(sizes[k]);
-      for (std::int64_t e = begin; e < end; ++e) {
-        if (static_cast<std::uint64_t>(indices.at(static_cast<std::int64_t>(k), e)) >= size) {
-          std::int64_t seen = first.load();
-          while (e < seen && !first.compare_exchange_weak(seen, e)) {
-          }
-          break;
-        }
-      }
-    }
-  });
-  return first.load();
 }
 
 }  // namespace lacewing::structure

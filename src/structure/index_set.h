@@ -32,8 +32,4 @@ void linear_keys(const IndexMatrix& indices, std::span<const std::int64_t> dims,
 void unravel_keys(const std::int64_t* keys, std::int64_t count, std::span<const std::int64_t> sizes, std::int64_t* out,
                   const CpuExecutor& executor);
 
-/// The first entry (by entry, then dim) with an index outside [0, sizes[dim]), or count.
-std::int64_t first_outside(const IndexMatrix& indices, std::span<const std::int64_t> sizes,
-                           const CpuExecutor& executor);
-
 }  // namespace lacewing::structure

@@ -35,6 +35,7 @@ class KeyCode {
   }
 
   std::int64_t count() const { return indices_.count; }
+  std::size_t dims() const { return dims_.size(); }
   bool side_by_side() const { return side_by_side_; }
   int bits() const { return std::min(shifts_[0], 63); }
   /// Bits of the dims from k on, where they lie side by side.
@@ -64,6 +65,24 @@ class KeyCode {
           keys[i] += static_cast<std::uint64_t>(row[i * stride]) * factor;
         }
       }
+    }
+  }
+
+  /// to[i] = the index of the k-th dim of the i-th of `length` keys.
+  template <typename KeyAt>
+  void decode_dim(std::size_t k, std::int64_t length, const KeyAt& key_at, std::int64_t* to) const {
+    if (side_by_side_) {
+      const int shift = shifts_[k + 1];
+      const std::uint64_t mask = (std::uint64_t{1} << (shifts_[k] - shift)) - 1;
+      for (std::int64_t i = 0; i < length; ++i) {
+        to[i] = static_cast<std::int64_t>(key_at(i) >> shift & mask);
+      }
+      return;
+    }
+    const std::uint64_t factor = factors_[k];
+    const auto size = static_cast<std::uint64_t>(sizes_[k]);
+    for (std::int64_t i = 0; i < length; ++i) {
+      to[i] = static_cast<std::int64_t>(key_at(i) / factor % size);
     }
   }
 
@@ -100,5 +119,39 @@ void for_key_blocks(const KeyCode& code, std::int64_t begin, std::int64_t end, c
     }
   }
 }
+
+/// Whether the keys of a part of the entries do not fall, of which some bits count, and how many groups begin there.
+struct OrderCheck {
+  std::uint64_t mask;
+  std::uint64_t before = 0;
+  std::int64_t groups = 0;
+
+  OrderCheck(const KeyCode& code, std::int64_t begin, std::uint64_t bits) : mask(bits) {
+    if (begin > 0) {
+      before = code.key(begin - 1) & mask;
+    } else if (code.count() > 0) {
+      before = code.key(0) & mask;
+      groups = 1;
+    }
+  }
+  /// The keys that follow, one at least; false where one falls.
+  bool add(const std::uint64_t* keys, std::int64_t length) {
+    // Keys have 63 bits: a difference below zero shows in the highest, and so does one that is not zero, or its
+    // negative. A compare of 64 bits is more than the oldest processors do in vectors.
+    std::uint64_t falls = 0;
+    std::uint64_t changes = 0;
+    const auto look = [&](std::uint64_t difference) {
+      falls |= difference;
+      changes += (difference | (0 - difference)) >> 63;
+    };
+    look((keys[0] & mask) - before);
+    for (std::int64_t i = 1; i < length; ++i) {
+      look((keys[i] & mask) - (keys[i - 1] & mask));
+    }
+    groups += static_cast<std::int64_t>(changes);
+    before = keys[length - 1] & mask;
+    return static_cast<std::int64_t>(falls) >= 0;
+  }
+};
 
 }  // namespace lacewing::structure

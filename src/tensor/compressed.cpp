@@ -70,6 +70,7 @@ PatternPtr Pattern::compressed(Layout layout, at::Tensor starts, at::Tensor mino
 
 PatternPtr Pattern::with_layout(std::optional<Layout> layout, bool distinct) const {
   const std::lock_guard lock(mutex_);
+  check_unwritten();
   auto* const made = new Pattern(nse_, device_, sizes_, coalesced_);
   const PatternPtr pattern(made);
   made->indices_ = indices();
@@ -81,12 +82,14 @@ PatternPtr Pattern::with_layout(std::optional<Layout> layout, bool distinct) con
 
 PatternPtr Pattern::permuted(const Dims& order) const {
   const std::lock_guard lock(mutex_);
+  check_unwritten();
   auto* const made = new Pattern(nse_, device_, sizes_at(sizes_, order), /*coalesced=*/false);
   const PatternPtr pattern(made);
-  made->distinct_ = distinct_ || coalesced_;
+  made->distinct_ = find_coalesced() || distinct_;
   if (indices_.defined() || !minor_.defined()) {
     made->turned_ = indices();
     made->turned_rows_ = order;
+    made->turned_in_order_ = coalesced_;
   }
   if (layout_) {
     const auto place = [&](const Dims& dims) {
@@ -111,19 +114,21 @@ PatternPtr Pattern::permuted(const Dims& order) const {
 
 const at::Tensor& Pattern::indices() const {
   const std::lock_guard lock(mutex_);
+  check_unwritten();
   if (!indices_.defined() && turned_.defined()) {
-    const auto indices = empty_result({dim(), nse_}, turned_.options());
+    const at::Tensor& turned = turned_.get();
+    const auto indices = empty_result({dim(), nse_}, turned.options());
     for (std::int64_t d = 0; d < dim(); ++d) {
-      indices.select(0, d).copy_(turned_.select(0, turned_rows_[at(d)]));
+      indices.select(0, d).copy_(turned.select(0, turned_rows_[at(d)]));
     }
     indices_ = indices;
-    turned_.reset();
+    turned_ = {};
   }
   if (!indices_.defined() && !minor_.defined()) {
     indices_ = unravel_keys(keys_, sizes_);
   }
   if (!indices_.defined()) {
-    const auto indices = empty_result({dim(), nse_}, minor_.options().dtype(at::kLong));
+    const auto indices = empty_result({dim(), nse_}, minor_.get().options().dtype(at::kLong));
     const auto write = [&](const at::Tensor& reduced, const Dims& dims) {
       const auto rows = unravel_keys(reduced, sizes_at(sizes_, dims));
       for (std::size_t k = 0; k < dims.size(); ++k) {
@@ -131,14 +136,15 @@ const at::Tensor& Pattern::indices() const {
       }
     };
     write(major_.defined() ? major_ : rows_of_entries(starts_.to(at::kLong), nse_), layout_->major());
-    write(minor_.to(at::kLong), layout_->minor());
+    write(minor_.get().to(at::kLong), layout_->minor());
     indices_ = indices;
   }
-  return indices_;
+  return indices_.get();
 }
 
 const at::Tensor& Pattern::starts() const {
   const std::lock_guard lock(mutex_);
+  check_unwritten();
   if (!starts_.defined()) {
     starts_ = row_starts(reduced(layout_->major()), product_of(sizes_at(sizes_, layout_->major())));
   }
@@ -147,26 +153,28 @@ const at::Tensor& Pattern::starts() const {
 
 const at::Tensor& Pattern::minor() const {
   const std::lock_guard lock(mutex_);
+  check_unwritten();
   if (!minor_.defined()) {
     minor_ = reduced(layout_->minor());
   }
-  return minor_;
+  return minor_.get();
 }
 
 bool Pattern::shares(const at::Tensor& tensor) const {
   const std::lock_guard lock(mutex_);
-  const at::Tensor held[] = {indices_, turned_, starts_, minor_};
+  const at::Tensor held[] = {indices_.unchecked(), turned_.unchecked(), starts_, minor_.unchecked()};
   return std::any_of(std::begin(held), std::end(held),
                      [&](const at::Tensor& t) { return t.defined() && tensor.is_alias_of(t); });
 }
 
 bool Pattern::known_distinct() const {
   const std::lock_guard lock(mutex_);
+  check_unwritten();
   if (!distinct_ && !coalesced_ && !looked_ && layout_ && starts_.defined() && minor_.defined() && starts_.is_cpu()) {
     const at::Tensor starts = starts_.to(at::kLong).contiguous();
     check_starts("SparseTensor", starts, nse_);
     looked_ = true;
-    const at::Tensor minor = minor_.to(at::kLong).contiguous();
+    const at::Tensor minor = minor_.get().to(at::kLong).contiguous();
     distinct_ = structure::rows_increase(starts.const_data_ptr<std::int64_t>(), minor.const_data_ptr<std::int64_t>(),
                                          starts.numel() - 1, torch_executor());
   }

@@ -2,6 +2,9 @@
 // ops that do the same.
 #include "tensor/construct.h"
 
+#include <algorithm>
+#include <limits>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Formatting.h>
 #include <ATen/core/Tensor.h>
@@ -55,23 +58,37 @@ void check_numel(const char* op, const Dims& shape) {
               " has more elements than int64 can count");
 }
 
-std::int64_t first_outside(const at::Tensor& indices, const Dims& sizes) {
+structure::EntryScan scanned(const at::Tensor& indices, const Dims& sizes) {
   const std::int64_t nse = indices.size(1);
   if (indices.is_cpu()) {
-    return structure::first_outside({indices.const_data_ptr<std::int64_t>(), nse, indices.stride(0), indices.stride(1)},
-                                    sizes, torch_executor());
+    return structure::scan_entries({indices.const_data_ptr<std::int64_t>(), nse, indices.stride(0), indices.stride(1)},
+                                   sizes, torch_executor());
   }
   const auto limit = at::tensor(at::IntArrayRef(sizes), indices.options()).unsqueeze(1);
   const auto outside = at::logical_or(indices < 0, indices >= limit).any(0);
   const auto places = at::where(outside, at::arange(nse, indices.options()), nse);
-  return nse == 0 ? 0 : places.min().item<std::int64_t>();
+  return {nse == 0 ? 0 : places.min().item<std::int64_t>(), /*in_order=*/false, {}};
+}
+
+/// A number, or the first few of several.
+std::string fill_text(const at::Tensor& fill) {
+  if (fill.dim() == 0) {
+    return fill.scalar_type() == at::kUInt64 ? std::to_string(fill.item().toUInt64()) : c10::str(fill.item());
+  }
+  constexpr std::int64_t kMost = 8;
+  const at::Tensor numbers = fill.detach().reshape({-1});
+  std::string text;
+  for (std::int64_t i = 0; i < std::min(numbers.numel(), kMost); ++i) {
+    text += (i == 0 ? "[" : ", ") + fill_text(numbers[i]);
+  }
+  return text + (numbers.numel() > kMost ? ", ...]" : "]");
 }
 
 at::Tensor fitted(const char* op, const at::Tensor& fill, at::ScalarType type) {
   TORCH_CHECK_TYPE(at::canCast(fill.scalar_type(), type), "[lacewing.", op, "] a fill of type ", fill.scalar_type(),
                    " cannot be cast to the values' ", type);
   const at::Tensor cast = fill.to(type);
-  if (fill.scalar_type() == type || fill.dim() > 0) {
+  if (fill.scalar_type() == type) {
     return cast;
   }
   // Integers stay the same, with their sign; floats may be rounded, but not to an infinity.
@@ -81,9 +98,7 @@ at::Tensor fitted(const char* op, const at::Tensor& fill, at::ScalarType type) {
   const bool fits = at::isIntegralType(type, /*includeBool=*/true)
                         ? cast.to(fill.scalar_type()).equal(fill) && wide(cast).lt(0).equal(wide(fill).lt(0))
                         : wide(cast).isfinite().equal(wide(fill).isfinite());
-  TORCH_CHECK_TYPE(fits, "[lacewing.", op, "] the fill ",
-                   fill.scalar_type() == at::kUInt64 ? std::to_string(fill.item().toUInt64()) : c10::str(fill.item()),
-                   " does not fit into the values' ", type);
+  TORCH_CHECK_TYPE(fits, "[lacewing.", op, "] the fill ", fill_text(fill), " does not fit into the values' ", type);
   return cast;
 }
 
@@ -114,11 +129,13 @@ Fill checked_fill(const char* op, const Fill& fill, const at::Tensor& values) {
   return fill.value.dim() == 0 ? Fill{FillKind::scalar, fill.value} : fill;
 }
 
-Fill fill_of(std::int64_t kind, const std::optional<at::Tensor>& value) {
-  TORCH_CHECK(kind >= 0 && kind <= 3 && (kind < 2 || value), "[lacewing.SparseTensor] there is no kind of fill ", kind);
+Fill fill_of(const char* op, std::int64_t kind, const std::optional<at::Tensor>& value, at::ScalarType type) {
+  TORCH_CHECK(kind >= 0 && kind <= 4 && (kind < 2 || value), "[lacewing.SparseTensor] there is no kind of fill ", kind);
   if (kind == 3) {
-    // A number on the host.
     return Fill::of(value->item());
+  }
+  if (kind == 4) {
+    return {FillKind::array, fitted(op, *value, type)};
   }
   return {static_cast<FillKind>(kind), value.value_or(at::Tensor())};
 }
@@ -151,15 +168,20 @@ at::Tensor checked_indices(const char* op, const at::Tensor& indices, const at::
 Dims sizes_from(const at::Tensor& indices) {
   Dims sizes(static_cast<std::size_t>(indices.size(0)), 0);
   if (indices.size(1) > 0) {
-    const at::Tensor largest = std::get<0>(indices.max(1)).add(1).clamp_min(0).cpu();
+    const at::Tensor largest = std::get<0>(indices.max(1)).cpu();
     const std::int64_t* const data = largest.const_data_ptr<std::int64_t>();
-    std::copy(data, data + sizes.size(), sizes.begin());
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      TORCH_CHECK(data[d] < std::numeric_limits<std::int64_t>::max(), "[lacewing.sparse_coo_tensor] indices have ",
+                  data[d], " in dim ", d, ": int64 cannot hold a size above it");
+      sizes[d] = std::max<std::int64_t>(data[d] + 1, 0);
+    }
   }
   return sizes;
 }
 
-void check_range(const char* op, const at::Tensor& indices, const Dims& sizes, const Dims& shape) {
-  const std::int64_t entry = tensor::first_outside(indices, sizes);
+structure::EntryScan check_range(const char* op, const at::Tensor& indices, const Dims& sizes, const Dims& shape) {
+  structure::EntryScan scan = tensor::scanned(indices, sizes);
+  const std::int64_t entry = scan.first_outside;
   if (entry < indices.size(1)) {
     for (std::int64_t d = 0; d < indices.size(0); ++d) {
       const auto index = indices.select(0, d).select(0, entry).item<std::int64_t>();
@@ -168,6 +190,7 @@ void check_range(const char* op, const at::Tensor& indices, const Dims& sizes, c
                   sizes[static_cast<std::size_t>(d)], " entries");
     }
   }
+  return scan;
 }
 
 /// Where a block differs from the fill: (blocks,), over blocks (blocks, *dense).
@@ -222,9 +245,10 @@ at::Tensor sparse_coo_tensor(const at::Tensor& indices, const at::Tensor& values
     shape.insert(shape.end(), dense_shape.begin(), dense_shape.end());
   }
   tensor::check_numel(op, shape);
-  check_range(op, index, sparse_sizes, shape);
+  structure::EntryScan scan = check_range(op, index, sparse_sizes, shape);
   Fill whole = checked_fill(op, fill, values);
-  return tensor::make_tensor({Pattern::make(index, std::move(sparse_sizes)), values, std::move(whole)});
+  return tensor::make_tensor(
+      {Pattern::make_scanned(index, std::move(sparse_sizes), std::move(scan)), values, std::move(whole)});
 }
 
 at::Tensor to_sparse(const at::Tensor& dense, std::optional<std::int64_t> sparse_dims, const Fill& given) {
@@ -323,14 +347,14 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 at::Tensor make_op(const at::Tensor& indices, const at::Tensor& values, at::OptionalIntArrayRef size, std::int64_t kind,
                    const OptionalTensor& fill) {
-  return sparse_coo_tensor(indices, values, size, fill_of(kind, fill));
+  return sparse_coo_tensor(indices, values, size, fill_of("sparse_coo_tensor", kind, fill, values.scalar_type()));
 }
 at::Tensor to_sparse_op(const at::Tensor& dense, std::optional<std::int64_t> sparse_dims, std::int64_t kind,
                         const OptionalTensor& fill) {
-  return to_sparse(dense, sparse_dims, fill_of(kind, fill));
+  return to_sparse(dense, sparse_dims, fill_of("to_sparse", kind, fill, dense.scalar_type()));
 }
 at::Tensor with_fill_op(const at::Tensor& t, std::int64_t kind, const OptionalTensor& fill) {
-  return with_fill(t, fill_of(kind, fill));
+  return with_fill(t, fill_of("with_fill", kind, fill, t.scalar_type()));
 }
 at::Tensor indices_op(const at::Tensor& t) { return indices(t); }
 at::Tensor values_op(const at::Tensor& t) { return values(t); }

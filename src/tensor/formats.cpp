@@ -136,7 +136,7 @@ at::Tensor sparse_gcs_tensor(const at::Tensor& compressed_indices, const at::Ten
   check_index_array(op, "plain_indices", plain_indices, nse, values);
   check_index_array(op, "compressed_indices", compressed_indices, major + 1, values);
   tensor::check_starts(op, compressed_indices, nse);
-  const std::int64_t bad = tensor::first_outside(plain_indices.to(at::kLong).unsqueeze(0), {minor});
+  const std::int64_t bad = tensor::scanned(plain_indices.to(at::kLong).unsqueeze(0), {minor}).first_outside;
   TORCH_CHECK(bad >= nse, "[lacewing.", op, "] plain_indices[", bad,
               "] = ", bad < nse ? plain_indices.select(0, bad).item<std::int64_t>() : 0, " is out of range: there are ",
               minor, by_column ? " rows" : " columns");
@@ -266,7 +266,8 @@ namespace {
 at::Tensor make_gcs(const at::Tensor& compressed, const at::Tensor& plain, const at::Tensor& values,
                     at::IntArrayRef size, at::OptionalIntArrayRef rows, at::OptionalIntArrayRef columns, bool by_column,
                     std::int64_t kind, const std::optional<at::Tensor>& fill) {
-  return sparse_gcs_tensor(compressed, plain, values, size, rows, columns, by_column, fill_of(kind, fill));
+  return sparse_gcs_tensor(compressed, plain, values, size, rows, columns, by_column,
+                           fill_of("sparse_gcs_tensor", kind, fill, values.scalar_type()));
 }
 
 at::Tensor compressed_op(const at::Tensor& t) { return compressed_indices(t); }

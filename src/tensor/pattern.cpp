@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -24,7 +25,7 @@
 #include <lacewing/dispatch/torch.h>
 
 #include "common/results.h"
-#include "structure/entry_groups.h"
+#include "common/version.h"
 #include "structure/index_set.h"
 #include "structure/key_merge.h"
 #include "structure/plan.h"
@@ -160,8 +161,33 @@ at::Tensor find_keys(const at::Tensor& sorted, const at::Tensor& keys) {
                    at::full({}, -1, place.options()));
 }
 
+WatchedIndices::WatchedIndices(at::Tensor tensor) : tensor_(std::move(tensor)) {
+  version_ = tensor_.defined() ? version_of(tensor_) : 0;
+}
+
+const at::Tensor& WatchedIndices::get() const {
+  TORCH_CHECK(
+      !tensor_.defined() || version_of(tensor_) == version_,
+      "[lacewing.SparseTensor] the indices of a sparse tensor were written to: it is made of them, so they must "
+      "stay as they are");
+  return tensor_;
+}
+
+void Pattern::check_unwritten() const {
+  indices_.get();
+  turned_.get();
+  minor_.get();
+}
+
 PatternPtr Pattern::make(at::Tensor indices, Dims sizes, bool coalesced) {
   auto* const pattern = new Pattern(indices.size(1), indices.device(), std::move(sizes), coalesced);
+  pattern->indices_ = std::move(indices);
+  return PatternPtr(pattern);
+}
+
+PatternPtr Pattern::make_scanned(at::Tensor indices, Dims sizes, structure::EntryScan scan) {
+  auto* const pattern = new Pattern(indices.size(1), indices.device(), std::move(sizes), /*coalesced=*/false);
+  pattern->scanned_groups_ = std::move(scan.groups);
   pattern->indices_ = std::move(indices);
   return PatternPtr(pattern);
 }
@@ -176,11 +202,13 @@ std::int64_t Pattern::numel() const { return product_of(sizes_); }
 
 bool Pattern::known_coalesced() const {
   const std::lock_guard lock(mutex_);
+  check_unwritten();
   return coalesced_;
 }
 
 const at::Tensor& Pattern::keys() const {
   const std::lock_guard lock(mutex_);
+  check_unwritten();
   if (!keys_.defined()) {
     keys_ = linear_keys(indices(), sizes_);
   }
@@ -196,6 +224,7 @@ PatternPtr Pattern::coalesced() const {
 
 const Grouping& Pattern::grouping(const Dims& kept) const {
   const std::lock_guard lock(mutex_);
+  check_unwritten();
   auto& found = groupings_[kept];
   if (!found) {
     found = make_grouping(kept);
@@ -203,9 +232,27 @@ const Grouping& Pattern::grouping(const Dims& kept) const {
   return *found;
 }
 
+/// What is known of the entries that make_grouping reads.
+structure::KnownEntries Pattern::known_entries(const Dims& kept) const {
+  structure::KnownEntries known;
+  known.distinct = (distinct_ || coalesced_) && static_cast<std::int64_t>(kept.size()) == dim();
+  known.rows_in_order = turned_.defined() ? turned_in_order_ : coalesced_;
+  if (kept == all_dims(dim())) {
+    known.groups = scanned_groups_;
+  }
+  return known;
+}
+
+bool Pattern::find_coalesced() const {
+  if (!coalesced_ && !scanned_groups_.empty()) {
+    coalesced_ = std::reduce(scanned_groups_.begin(), scanned_groups_.end()) == nse_;
+  }
+  return coalesced_;
+}
+
 std::unique_ptr<Grouping> Pattern::make_grouping(const Dims& kept) const {
   const bool whole = kept == all_dims(dim());
-  if (whole && coalesced_) {
+  if (find_coalesced() && whole) {
     return std::make_unique<Grouping>();
   }
   if (device_ != at::kCPU) {
@@ -215,9 +262,9 @@ std::unique_ptr<Grouping> Pattern::make_grouping(const Dims& kept) const {
   grouping->nse = nse_;
   Dims kept_sizes = sizes_at(sizes_, kept);
   const bool turned = turned_.defined();
-  const at::Tensor given = turned ? turned_ : indices();
+  const at::Tensor given = turned ? turned_.get() : indices();
   const structure::EntryGroups entries(matrix_of(given), turned ? sizes_at(turned_rows_, kept) : kept, kept_sizes,
-                                       torch_executor());
+                                       torch_executor(), known_entries(kept));
   if (whole && entries.in_order() && entries.distinct()) {
     coalesced_ = true;
     return grouping;
@@ -300,6 +347,7 @@ const at::Tensor& Grouping::group() const {
 
 const SparseProductInfo& Pattern::matrix_info(const Dims& row_dims, const Dims& column_dims) const {
   const std::lock_guard lock(mutex_);
+  check_unwritten();
   auto& found = matrices_[{row_dims, column_dims}];
   if (!found) {
     const std::int64_t rows = product_of(sizes_at(sizes_, row_dims));
@@ -311,6 +359,7 @@ const SparseProductInfo& Pattern::matrix_info(const Dims& row_dims, const Dims& 
 
 PatternPtr Pattern::recompressed(const Layout& layout, at::Tensor& order) const {
   const std::lock_guard lock(mutex_);
+  check_unwritten();
   const bool by_layout = layout_ && known_distinct();
   if (!by_layout && !coalesced_) {
     return nullptr;
@@ -346,7 +395,7 @@ at::Tensor Pattern::reduced(const Dims& dims) const {
     return major_;
   }
   if (layout_ && minor_.defined() && dims == layout_->minor()) {
-    return minor_.to(at::kLong);
+    return minor_.get().to(at::kLong);
   }
   return linear_keys(indices(), dims, sizes_at(sizes_, dims));
 }
@@ -356,14 +405,15 @@ PatternPtr Pattern::to(at::Device device) const {
     return shared_from_this();
   }
   const std::lock_guard lock(mutex_);
+  check_unwritten();
   auto* const moved = new Pattern(nse_, device, sizes_, coalesced_);
   const PatternPtr pattern(moved);
   const auto to_device = [&](const at::Tensor& t) { return t.defined() ? t.to(device) : t; };
   moved->layout_ = layout_;
   moved->distinct_ = distinct_;
-  moved->indices_ = to_device(minor_.defined() ? indices_ : indices());
+  moved->indices_ = to_device(minor_.defined() ? indices_.unchecked() : indices());
   moved->starts_ = to_device(starts_);
-  moved->minor_ = to_device(minor_);
+  moved->minor_ = to_device(minor_.unchecked());
   moved->major_ = to_device(major_);
   return pattern;
 }

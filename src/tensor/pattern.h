@@ -14,6 +14,9 @@
 
 #include <lacewing/info.h>
 
+#include "structure/entry_groups.h"
+#include "structure/entry_scan.h"
+
 namespace lacewing::tensor {
 
 class Pattern;
@@ -52,11 +55,30 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
+/// A tensor of indices that users can reach. What torch writes to it is noticed: what was derived from it, and that it
+/// lies within the sizes, would no longer be true.
+class WatchedIndices {
+ public:
+  WatchedIndices() = default;
+  WatchedIndices(at::Tensor tensor);  // NOLINT(google-explicit-constructor): it stands for the tensor
+
+  bool defined() const { return tensor_.defined(); }
+  /// Throws where it was written to.
+  const at::Tensor& get() const;
+  const at::Tensor& unchecked() const { return tensor_; }
+
+ private:
+  at::Tensor tensor_;
+  std::int64_t version_ = 0;
+};
+
 /// Immutable, shared by tensors; what is derived is kept, under a lock.
 class Pattern : public std::enable_shared_from_this<Pattern> {
  public:
   /// indices (sparse dims, nse), int64, within the sizes; `coalesced` promises that keys increase strictly.
   static PatternPtr make(at::Tensor indices, Dims sizes, bool coalesced = false);
+  /// Of such indices, and of what a scan found there.
+  static PatternPtr make_scanned(at::Tensor indices, Dims sizes, structure::EntryScan scan);
   /// The coalesced pattern of strictly increasing keys.
   static PatternPtr of_keys(const at::Tensor& keys, Dims sizes);
   /// A compressed pattern: starts (major size + 1,) say where the entries of each row begin, minor (nse,) the reduced
@@ -109,6 +131,11 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
   Pattern(std::int64_t nse, at::Device device, Dims sizes, bool coalesced)
       : sizes_(std::move(sizes)), nse_(nse), device_(device), coalesced_(coalesced) {}
   std::unique_ptr<Grouping> make_grouping(const Dims& kept) const;
+  structure::KnownEntries known_entries(const Dims& kept) const;
+  /// Notes that it is coalesced where the scan of its indices says so.
+  bool find_coalesced() const;
+  /// Throws where indices that it was made of were written to.
+  void check_unwritten() const;
   std::unique_ptr<Grouping> make_grouping_on_device(const Dims& kept) const;
 
   Dims sizes_;
@@ -119,8 +146,11 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
   mutable bool looked_ = false;    // at given arrays, for distinct_
   // Given: indices_; turned_, whose rows turned_rows_ they are; keys_; or minor_ and one of starts_ and major_, the
   // reduced major index of each entry.
-  mutable at::Tensor indices_, turned_, starts_, minor_, major_;
+  mutable WatchedIndices indices_, turned_, minor_;
+  mutable at::Tensor starts_, major_;
   Dims turned_rows_;
+  bool turned_in_order_ = false;              // turned_ is coalesced
+  std::vector<std::int64_t> scanned_groups_;  // of indices_, where a scan found them in order
   mutable bool coalesced_;
   mutable std::recursive_mutex mutex_;
   mutable at::Tensor keys_;

@@ -48,6 +48,15 @@ std::vector<at::Tensor> along(const Components& c, std::int64_t dim, const at::T
   return places;
 }
 
+/// The elements of a strided tensor that are there, of which an expanded one repeats some.
+std::int64_t held_elements(const at::Tensor& tensor) {
+  std::int64_t count = 1;
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) {
+    count *= tensor.stride(d) == 0 && tensor.size(d) > 0 ? 1 : tensor.size(d);
+  }
+  return count;
+}
+
 /// copy: a sparse source with its own entries; of a strided one the elements that differ from the fill.
 bool copy(Call& call) {
   if (!call.is_sparse_at(0)) {
@@ -59,6 +68,9 @@ bool copy(Call& call) {
   TORCH_CHECK(at::is_expandable_to(source.sizes(), shape),
               "[lacewing.SparseTensor] copy_ cannot bring a source of shape ", shape_text(source.sizes()),
               " into a tensor of shape ", shape_text(shape));
+  if (!is_sparse(source) && held_elements(source) < call.tensor(0).numel()) {
+    check_dense_result(call.schema().name(), shape, c.values.scalar_type());
+  }
   const at::Tensor wide = source.expand(shape).to(c.values.device(), c.values.scalar_type());
   if (is_sparse(source)) {
     return call.give(wide.clone());

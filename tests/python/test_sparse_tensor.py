@@ -291,6 +291,11 @@ def test_4_writing_too_many_elements_obeys_the_policy() -> None:
     with pytest.raises(RuntimeError, match=r"aten::index_put has no sparse form here .* above the limit of 4 GiB"):
         s[1:] = 1.0
     assert s.nse == 1
+    with pytest.raises(RuntimeError, match=r"aten::copy has no sparse form here .* above the limit of 4 GiB"):
+        s[:] = torch.ones(10**6)
+    with pytest.raises(RuntimeError, match=r"aten::copy has no sparse form here .* above the limit of 4 GiB"):
+        s.copy_(torch.ones(1, 1).expand(10**6, 10**6))
+    assert s.nse == 1
     s[:] = 1.0
     assert (s.nse, s.fill_value.item()) == (1, 1.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -249,7 +250,8 @@ def test_compressed_indices_that_were_written_to_are_looked_at_again(bad: int) -
     csr = torch.eye(3).to_sparse_csr()
     shared = lacewing.from_torch(csr)
     csr.crow_indices()[1] = bad
-    with pytest.raises(RuntimeError, match=r"compressed_indices\[1\]"):
+    # torch counts writes to both arrays together.
+    with pytest.raises(RuntimeError, match=r"compressed_indices\[1\]|the indices .* were written to"):
         shared.to_dense()
 
 
@@ -484,3 +486,56 @@ def test_sentences_of_constructors() -> None:
     for dtype in (torch.bfloat16, torch.float16):
         with pytest.raises(TypeError, match=rf"\[lacewing.to_scipy\] SciPy has no sparse arrays of {dtype}"):
             matrix().to(dtype).to_scipy()
+
+
+@pytest.mark.parametrize("by_scan", [True, False])
+@pytest.mark.parametrize("write", ["given", "asked for"])
+def test_indices_that_were_written_to_are_refused(write: str, by_scan: bool) -> None:
+    ops = (
+        lambda s: s @ torch.ones(4, 2),
+        lambda s: s.to_dense(),
+        lambda s: s.sum(1),
+        lambda s: s * s,
+        lambda s: s[1],
+        lambda s: s.coalesce(),
+        lambda s: s.T.coalesce(),
+        lambda s: s.to_sparse_csr(),
+        lambda s: s.indices(),
+        lambda s: s.is_coalesced(),
+    )
+    for op in ops:
+        indices = torch.tensor([[0, 0, 1, 2], [0, 1, 1, 2]])
+        s = COO(indices if by_scan else indices.flip(1), torch.ones(4), (3, 4))
+        turned = s.T
+        if by_scan:
+            op(s)  # what is kept does not hide the write
+        (indices if write == "given" and by_scan else s.indices()).sub_(1)
+        for t in (s, turned):
+            with pytest.raises(RuntimeError, match=r"\[lacewing.SparseTensor\] the indices .* were written to"):
+                op(t) if t is s else t.coalesce()
+
+
+def test_plain_indices_that_were_written_to_are_refused() -> None:
+    plain = torch.tensor([0, 1, 2])
+    s = lacewing.sparse_gcs_tensor([0, 1, 2, 3], plain, torch.ones(3), (3, 3))
+
+    plain[0] = 5
+
+    for op in (lambda s: s.to_dense(), lambda s: s @ torch.ones(3, 1), lambda s: s.to_coo(), lambda s: s.T.to_dense()):
+        with pytest.raises(RuntimeError, match=r"\[lacewing.SparseTensor\] the indices .* were written to"):
+            op(s)
+
+
+def test_indices_that_leave_no_size_are_named() -> None:
+    with pytest.raises(RuntimeError, match=r"indices have 9223372036854775807 in dim 0: int64 cannot hold a size"):
+        COO([[0, 2**63 - 1]], [1.0, 2.0])
+
+
+def test_numbers_that_no_text_file_holds_are_refused(tmp_path: Path) -> None:
+    s = COO([[0], [0]], torch.tensor([2**64 - 1], dtype=torch.uint64), (1, 1))
+
+    for write in (lacewing.write_mtx, lacewing.write_tns):
+        with pytest.raises(RuntimeError, match=r"a number of uint64 above 2\^63 - 1 does not fit"):
+            write(s, tmp_path / "x")
+        with pytest.raises(TypeError, match=r"the tensor must be a SparseTensor, not Tensor"):
+            write(torch.eye(2), tmp_path / "x")

@@ -36,6 +36,8 @@ ValueWriter::ValueWriter(const at::Tensor& given) {
     };
   } else {
     values_ = given.to(at::kLong).contiguous();
+    TORCH_CHECK(type != at::kUInt64 || !values_.lt(0).any().item<bool>(),
+                "[lacewing.SparseTensor] a number of uint64 above 2^63 - 1 does not fit the integers of a text file");
     write_ = [data = values_.const_data_ptr<std::int64_t>()](std::string& text, std::int64_t e) {
       text::append(text, data[e]);
     };

@@ -1,12 +1,17 @@
 // Index sets: keys, sorting and merging against what is obviously right, for every number of threads.
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <random>
+#include <stdexcept>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "structure/entry_groups.h"
+#include "structure/entry_scan.h"
 #include "structure/index_set.h"
 #include "structure/key_merge.h"
 #include "support.h"
@@ -61,8 +66,27 @@ TEST(IndexSet, ProductsThatOverflowAreSeen) {
 
 TEST(IndexSet, TheFirstEntryOutsideIsFoundWhateverTheDim) {
   const Keys indices{0, 1, 5, 0, 0, -1, 0, 0};
-  EXPECT_EQ(first_outside({indices.data(), 4, 4, 1}, Keys{3, 3}, serial_executor()), 1);
-  EXPECT_EQ(first_outside({indices.data(), 1, 4, 1}, Keys{3, 3}, serial_executor()), 1);
+  const auto first_outside = [&](std::int64_t count, const Keys& sizes) {
+    return scan_entries({indices.data(), count, 4, 1}, sizes, serial_executor()).first_outside;
+  };
+  EXPECT_EQ(first_outside(4, Keys{3, 3}), 1);
+  EXPECT_EQ(first_outside(1, Keys{3, 3}), 1);
+  EXPECT_EQ(first_outside(4, Keys{6, 1}), 1);
+  EXPECT_EQ(first_outside(1, Keys{1, 0}), 0);
+  EXPECT_EQ(first_outside(2, Keys{3}), 2);
+}
+
+TEST(IndexSet, TheFirstEntryOutsideIsFoundInEveryPart) {
+  const std::int64_t count = 200000;
+  for (const int threads : {1, 2, 4}) {
+    Keys indices(static_cast<std::size_t>(2 * count), 5);
+    for (const std::int64_t bad : {count - 1, std::int64_t{150001}, std::int64_t{70000}, std::int64_t{0}}) {
+      indices[static_cast<std::size_t>(count + bad)] = bad % 2 == 0 ? 6 : std::numeric_limits<std::int64_t>::min();
+      const EntryScan scan = scan_entries({indices.data(), count, count, 1}, Keys{6, 6}, executor_of(threads));
+      EXPECT_EQ(scan.first_outside, bad);
+      EXPECT_FALSE(scan.in_order);
+    }
+  }
 }
 
 TEST(IndexSet, AnIndexOfNoDimsIsNotWritten) {
@@ -84,7 +108,7 @@ TEST(IndexSet, KeysTurnBackAtTheEdgeOfInt64) {
   linear_keys({indices.data(), 6, 6, 1}, Keys{0, 1, 2}, sizes, back.data(), serial_executor());
 
   EXPECT_EQ(back, keys);
-  EXPECT_EQ(first_outside({indices.data(), 6, 6, 1}, sizes, serial_executor()), 6);
+  EXPECT_EQ(scan_entries({indices.data(), 6, 6, 1}, sizes, serial_executor()).first_outside, 6);
 }
 
 /// Entries of a random matrix of indices, grouped in the obvious way: group -> entries in the order stored.
@@ -170,6 +194,93 @@ TEST(EntryGroups, OrderIsSeenOnTheBordersOfParts) {
   keys[50000] = 0;
   EXPECT_FALSE(groups(2).in_order());
   EXPECT_EQ(groups(2).groups(), 99999);
+}
+
+TEST(EntryGroups, AScanSavesTheLookForOrder) {
+  // Runs of equal indices, some longer than a part of the entries; the last sizes do not fit 63 bits side by side.
+  const std::int64_t count = 300000;
+  for (const Keys& sizes : {Keys{9, 5000}, Keys{(std::int64_t{1} << 40) + 1, (1 << 22) + 1}}) {
+    Keys indices(static_cast<std::size_t>(2 * count));
+    for (std::int64_t e = 0; e < count; ++e) {
+      indices[static_cast<std::size_t>(e)] = e < 120000 ? 0 : e / 40000;
+      indices[static_cast<std::size_t>(count + e)] = e < 120000 ? 7 : e % 40000 / 9;
+    }
+    const IndexMatrix matrix{indices.data(), count, count, 1};
+    const auto expected = grouped(indices, count, Keys{0, 1});
+    for (const int threads : {1, 2, 4}) {
+      const EntryScan scan = scan_entries(matrix, sizes, executor_of(threads));
+      ASSERT_TRUE(scan.in_order);
+
+      const EntryGroups groups(matrix, Keys{0, 1}, sizes, executor_of(threads), {.groups = scan.groups});
+
+      ASSERT_EQ(groups.groups(), static_cast<std::int64_t>(expected.size()));
+      Keys found(2 * expected.size()), segments(expected.size() + 1);
+      groups.write(found.data(), segments.data(), nullptr, /*wide=*/true);
+      std::size_t g = 0;
+      for (const auto& [key, entries] : expected) {
+        ASSERT_EQ((Keys{found[g], found[expected.size() + g]}), key);
+        ASSERT_EQ(segments[g], entries.front());
+        ++g;
+      }
+      ASSERT_EQ(segments[g], count);
+    }
+  }
+}
+
+TEST(EntryGroups, IndicesThatChangedAreNoticedBeforeMemoryIsWritten) {
+  Keys indices{0, 0, 1, 2};
+  const IndexMatrix matrix{indices.data(), 4, 4, 1};
+  const EntryScan scan = scan_entries(matrix, Keys{4}, serial_executor());
+  const EntryGroups groups(matrix, Keys{0}, Keys{4}, serial_executor(), {.groups = scan.groups});
+  Keys found(3), segments(4);
+
+  indices = {0, 1, 2, 3};
+  EXPECT_THROW(groups.write(found.data(), segments.data(), nullptr, /*wide=*/true), std::invalid_argument);
+  indices = {0, 0, 0, 3};
+  EXPECT_THROW(groups.write(found.data(), segments.data(), nullptr, /*wide=*/true), std::invalid_argument);
+}
+
+TEST(EntryGroups, EntriesKnownToBeDistinctAreWrittenAsTheyAreSorted) {
+  // The first sizes fit one word with the entry, the second two, the last are numbered row-major.
+  for (const Keys& sizes :
+       {Keys{700, 900, 800}, Keys{1 << 20, 1 << 21, 1 << 20}, Keys{(1 << 21) + 1, (1 << 21) + 1, (1 << 20) + 1}}) {
+    for (const std::int64_t wanted : {1, 5000, 300000}) {
+      const Keys keys = random_set(wanted, sizes[0] * sizes[1] * sizes[2], 1);
+      const std::int64_t count = size_of(keys);
+      Keys indices(static_cast<std::size_t>(3 * count));
+      unravel_keys(keys.data(), count, sizes, indices.data(), serial_executor());
+      const IndexMatrix matrix{indices.data(), count, count, 1};
+      for (const Keys& dims : {Keys{2, 0, 1}, Keys{1, 0, 2}}) {
+        Keys kept;
+        for (const std::int64_t d : dims) {
+          kept.push_back(sizes[static_cast<std::size_t>(d)]);
+        }
+        Keys expected(static_cast<std::size_t>(count));
+        std::iota(expected.begin(), expected.end(), 0);
+        const auto index_of = [&](std::int64_t e) {
+          return std::array{matrix.at(dims[0], e), matrix.at(dims[1], e), matrix.at(dims[2], e)};
+        };
+        std::sort(expected.begin(), expected.end(),
+                  [&](std::int64_t a, std::int64_t b) { return index_of(a) < index_of(b); });
+        KnownEntries known;
+        known.distinct = known.rows_in_order = true;
+
+        const EntryGroups groups(matrix, dims, kept, executor_of(2), known);
+
+        ASSERT_TRUE(groups.distinct());
+        Keys found(indices.size()), order(expected.size()), segments(expected.size() + 1);
+        groups.write(found.data(), segments.data(), order.data(), /*wide=*/true);
+        ASSERT_EQ(order, expected);
+        ASSERT_TRUE(segments.front() == 0 && segments.back() == count);
+        for (std::size_t e = 0; e < expected.size(); ++e) {
+          const auto index = index_of(expected[e]);
+          for (std::size_t k = 0; k < 3; ++k) {
+            ASSERT_EQ(found[k * expected.size() + e], index[k]);
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(EntryGroups, EntriesOfATransposedMatrixAreSortedByItsRowsAlone) {
