@@ -56,7 +56,7 @@ class LACEWING_API ConvolutionPlan {
   bool is_transposed() const;
   std::int64_t taps() const;
   std::int64_t pair_count() const { return meta_.back(); }
-  /// Source and target rows of a tap, as views.
+  /// Source and target rows of a tap, copied.
   std::tuple<at::Tensor, at::Tensor> pairs(std::int64_t tap) const;
 
   /// All of the plan as tensors, for torch::save, and the other way; what is not such a plan is refused.
@@ -127,7 +127,8 @@ LACEWING_API at::Tensor sparse_pool(const at::Tensor& features, const Convolutio
 /// Back along a pooling plan: each source voxel of the plan gets the mean of the targets that it went to.
 LACEWING_API at::Tensor sparse_unpool(const at::Tensor& features, const ConvolutionPlan& plan);
 
-/// Back along sparse_max_pool: each entry goes to the source row it came from; the others are 0.
+/// Back along sparse_max_pool: each entry goes to the source row it came from; the others are 0. Throws for rows that
+/// are no source voxels of their target.
 LACEWING_API at::Tensor sparse_max_unpool(const at::Tensor& features, const at::Tensor& rows,
                                           const ConvolutionPlan& plan);
 

@@ -35,6 +35,12 @@ at::Tensor weight_gradient(const at::Tensor& x, const at::Tensor& g, const at::T
                     : weight_grad_op().call(x, g, plan, saved.meta, groups);
 }
 
+/// The gradient of the bias. torch cuts a sum with a single result by the number of threads: of one channel we take
+/// two.
+at::Tensor channel_sums(const at::Tensor& g) {
+  return g.sym_size(1) == 1 ? g.expand_symint({g.sym_size(0), 2}).sum(0).narrow(0, 0, 1) : g.sum(0);
+}
+
 struct ConvBackward : torch::autograd::Node {
   SavedVariable features, weight;
   PlanArgument plan;
@@ -57,7 +63,7 @@ struct ConvBackward : torch::autograd::Node {
       result[1] = weight_gradient(features.unpack(), g, array, plan, groups, transposed);
     }
     if (task_should_compute_output(2)) {
-      result[2] = g.sum(0);
+      result[2] = channel_sums(g);
     }
     return result;
   }

@@ -16,9 +16,6 @@ struct ConvShape {
   c10::SymInt out;  ///< channels of the output in a group
 };
 
-/// How often a tensor was changed in place; tensors of inference mode do not tell.
-inline std::int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }
-
 /// The description of a plan whose array and integers belong together.
 PlanMeta check_plan(const char* op, const at::Tensor& plan, at::IntArrayRef meta);
 

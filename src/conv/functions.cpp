@@ -5,6 +5,7 @@
 #include <lacewing/conv.h>
 #include <lacewing/dispatch/torch.h>
 
+#include "common/version.h"
 #include "conv/check.h"
 #include "conv/voxels.h"
 
@@ -12,7 +13,6 @@ namespace lacewing {
 namespace {
 
 using conv::PlanMeta;
-using conv::version_of;
 
 std::vector<std::int64_t> or_ones(const std::vector<std::int64_t>& values, std::size_t axes) {
   return values.empty() ? std::vector<std::int64_t>(axes, 1) : values;
@@ -92,6 +92,7 @@ ConvolutionPlan ConvolutionPlan::to(at::Device device) const {
 }
 
 std::vector<at::Tensor> ConvolutionPlan::pack() const {
+  check_unchanged();
   const auto integers = [](at::ArrayRef<std::int64_t> values) { return at::tensor(values, at::kLong); };
   return {array_,
           source_,
@@ -134,8 +135,8 @@ std::tuple<at::Tensor, at::Tensor> ConvolutionPlan::pairs(std::int64_t tap) cons
               meta.taps);
   const std::int64_t begin = meta.tap_offsets[static_cast<std::size_t>(tap)];
   const std::int64_t count = meta.tap_offsets[static_cast<std::size_t>(tap) + 1] - begin;
-  const at::Tensor fine = array_.narrow(0, begin, count);
-  const at::Tensor coarse = array_.narrow(0, meta.pairs() + begin, count);
+  const at::Tensor fine = array_.narrow(0, begin, count).clone();
+  const at::Tensor coarse = array_.narrow(0, meta.pairs() + begin, count).clone();
   return meta.has(PlanMeta::reversed) ? std::tuple(coarse, fine) : std::tuple(fine, coarse);
 }
 
@@ -146,6 +147,8 @@ void ConvolutionPlan::check_unchanged() const {
 
 void ConvolutionPlan::check_source(const at::Tensor& coordinates) const {
   check_unchanged();
+  TORCH_CHECK(coordinates.defined() && coordinates.scalar_type() == at::kInt,
+              "[lacewing.convolution_plan] coordinates must be a tensor of int32");
   if (coordinates.is_same(source_) || (coordinates.sizes() == source_.sizes() && at::equal(coordinates, source_))) {
     return;
   }
@@ -195,6 +198,8 @@ at::Tensor sparse_unpool(const at::Tensor& features, const ConvolutionPlan& plan
 }
 
 at::Tensor sparse_max_unpool(const at::Tensor& features, const at::Tensor& rows, const ConvolutionPlan& plan) {
+  call<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef)>("lacewing::check_unpool_rows", rows, plan.array(),
+                                                                    plan.meta());
   return call<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::IntArrayRef)>(
       "lacewing::sparse_max_pool_grad", features, rows, plan.array(), plan.meta());
 }

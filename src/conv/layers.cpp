@@ -208,6 +208,10 @@ VoxelTensor ConvUnitImpl::forward(const VoxelTensor& x, const std::optional<Voxe
   const ConvParameters::Way way = conv->way(x);
   if (has_norm && (norm->is_training() || !norm->running_mean.defined())) {
     const VoxelTensor y = norm->forward(conv->run(x, way));
+    TORCH_CHECK(!residual || residual->features().sizes() == y.features().sizes(),
+                "[lacewing.ConvUnit] the residual of shape ",
+                residual ? shape_text(residual->features().sizes()) : std::string(), " is not of the result's shape ",
+                shape_text(y.features().sizes()));
     const VoxelTensor sum = residual ? y + *residual : y;
     return relu ? sum.replace(sum.features().relu_()) : sum;
   }
@@ -232,8 +236,17 @@ std::shared_ptr<torch::nn::Module> ConvUnitImpl::clone(const std::optional<at::D
   const auto copied = norm.is_empty()
                           ? VoxelBatchNorm(nullptr)
                           : VoxelBatchNorm(std::dynamic_pointer_cast<VoxelBatchNormImpl>(norm->clone(device)));
-  return std::shared_ptr<ConvUnitImpl>(
+  std::shared_ptr<ConvUnitImpl> unit(
       new ConvUnitImpl(layer, std::dynamic_pointer_cast<ConvParameters>(layer), copied, relu));
+  // train() reaches into the children, whose mode is their own.
+  const bool of_layer = layer->is_training();
+  const bool of_norm = !copied.is_empty() && copied->is_training();
+  unit->train(is_training());
+  layer->train(of_layer);
+  if (!copied.is_empty()) {
+    unit->norm->train(of_norm);
+  }
+  return unit;
 }
 
 void ConvUnitImpl::pretty_print(std::ostream& stream) const {

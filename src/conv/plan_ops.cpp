@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/library.h>
 
@@ -176,6 +177,26 @@ void check_parts(const at::Tensor& array, const at::Tensor& source, const at::Te
   const std::string flaw =
       plan_flaw(description, host.const_data_ptr<std::int32_t>(), from.view(), to.view(), geometry);
   TORCH_CHECK(flaw.empty(), kRefusal, flaw);
+  // A plan says how its coordinates meet, so that they alone can make it anew.
+  const bool back = description.has(PlanMeta::reversed);
+  const HostCoordinates& fine = back ? to : from;
+  const HostCoordinates& coarse = back ? from : to;
+  const bool same = description.identity_tap >= 0;
+  TORCH_CHECK(!same || (geometry.unit_stride() && at::equal(source, target)), kRefusal,
+              "its middle tap leads to other voxels");
+  named(op, [&] {
+    std::vector<std::int32_t> made;
+    const auto allocate = [&](std::int64_t length) {
+      made.resize(static_cast<std::size_t>(length));
+      return made.data();
+    };
+    PlanMeta meta = build_map(fine.view(), coarse.view(), geometry, same, allocate, torch_executor());
+    meta.flags |= description.flags & PlanMeta::reversed;
+    meta.algorithm = description.algorithm;
+    TORCH_CHECK(meta.to_vector() == description.to_vector() &&
+                    std::equal(made.begin(), made.end(), host.const_data_ptr<std::int32_t>()),
+                kRefusal, "its pairs are not those of its coordinates");
+  });
 }
 
 /// Distinct voxels in sorted order, the first row of each, and where each row went.

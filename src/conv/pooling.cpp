@@ -142,12 +142,33 @@ at::Tensor quantized(const at::Tensor& points, at::ArrayRef<double> voxel_size, 
   return at::cat({column, cells.to(at::kInt)}, 1);
 }
 
+void check_unpool_rows(const at::Tensor& rows, const at::Tensor& plan, at::IntArrayRef meta) {
+  TORCH_CHECK_VALUE(rows.scalar_type() == at::kLong && rows.dim() == 2,
+                    "[lacewing.max_unpool] rows must be int64 of two dimensions, not ", dtype_text(rows.scalar_type()),
+                    " of shape ", shape_text(rows.sizes()));
+  const PlanMeta description = check_plan("max_unpool", plan, meta);
+  const std::int64_t source_rows = description.source_rows();
+  if (rows.numel() == 0 || rows.size(0) != description.target_rows()) {
+    return;  // which shape there should be, the op itself says
+  }
+  const std::int64_t low = rows.min().item<std::int64_t>();
+  const std::int64_t high = rows.max().item<std::int64_t>();
+  TORCH_CHECK_VALUE(low >= -1 && high < source_rows, "[lacewing.max_unpool] row ", low < -1 ? low : high,
+                    " is out of range: the plan's source has ", source_rows, " voxels");
+  const at::NoGradGuard guard;
+  const at::Tensor ones = at::ones(rows.sizes(), rows.options().dtype(at::kDouble));
+  const at::Tensor placed = max_pool_grad_op().call(ones, rows, plan, meta).sum();
+  TORCH_CHECK_VALUE(placed.item<double>() == rows.ge(0).sum().item<double>(),
+                    "[lacewing.max_unpool] a row is not one of the source voxels of its target");
+}
+
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def("sparse_pool(Tensor features, Tensor plan, int[] meta, str mode) -> Tensor", pool);
   m.def("global_pool(Tensor features, Tensor batch, int batch_size, str mode) -> Tensor", global);
   m.def("reduce_voxels(Tensor features, Tensor coordinates, str reduction) -> (Tensor, Tensor, Tensor)", reduce);
+  m.def("check_unpool_rows(Tensor rows, Tensor plan, int[] meta) -> ()", check_unpool_rows);
   m.def("quantize(Tensor points, float[] voxel_size, Tensor batch) -> Tensor", quantized);
 }
 

@@ -5,6 +5,7 @@
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/voxel_tensor.h>
 
+#include "common/version.h"
 #include "conv/check.h"
 
 namespace lacewing {
@@ -28,7 +29,7 @@ std::string text(const std::array<std::vector<std::int64_t>, 3>& geometry) {
 }  // namespace
 
 PlanCache::Identity PlanCache::id(const at::Tensor& tensor) {
-  return {tensor.unsafeGetTensorImpl(), conv::version_of(tensor)};
+  return {tensor.unsafeGetTensorImpl(), version_of(tensor)};
 }
 
 template <typename Build>
@@ -100,6 +101,8 @@ VoxelTensor::VoxelTensor(at::Tensor features, at::Tensor coordinates, std::optio
   }
   TORCH_CHECK(static_cast<std::int64_t>(stride_.size()) == axes(), "[lacewing.VoxelTensor] stride has ", stride_.size(),
               " entries, but the coordinates have ", axes(), " axes");
+  TORCH_CHECK(batch_size_.value_or(0) >= 0, "[lacewing.VoxelTensor] batch_size must be at least 0, not ",
+              batch_size_.value_or(0));
   TORCH_CHECK(std::all_of(stride_.begin(), stride_.end(), [](std::int64_t step) { return step > 0; }),
               "[lacewing.VoxelTensor] stride must be positive, not ", shape_text(at::IntArrayRef(stride_)));
 }
@@ -112,7 +115,11 @@ std::int64_t VoxelTensor::batch_size() const {
 }
 
 at::Tensor VoxelTensor::offsets() const {
-  const at::Tensor counts = at::bincount(coordinates_.select(1, 0), {}, batch_size());
+  const at::Tensor batch = coordinates_.select(1, 0);
+  TORCH_CHECK(size() == 0 || (batch.diff().ge(0).all().item<bool>() && batch[0].item<std::int64_t>() >= 0 &&
+                              batch[-1].item<std::int64_t>() < batch_size()),
+              "[lacewing.VoxelTensor] the rows are not grouped by batch indices 0 to ", batch_size() - 1);
+  const at::Tensor counts = at::bincount(batch, {}, batch_size());
   return at::cat({at::zeros({1}, counts.options()), counts.cumsum(0)});
 }
 
@@ -163,10 +170,15 @@ VoxelTensor VoxelTensor::prune(const at::Tensor& mask) const {
               "[lacewing.VoxelTensor] mask must be ", size(), " booleans, not ", dtype_text(mask.scalar_type()),
               " of shape ", shape_text(mask.sizes()));
   const at::Tensor rows = mask.nonzero().squeeze(1);
-  return on(features_.index_select(0, rows), coordinates_.index_select(0, rows), stride_);
+  VoxelTensor kept = on(features_.index_select(0, rows), coordinates_.index_select(0, rows), stride_);
+  kept.batch_size_ = batch_size();  // a cloud that lost all voxels is still one of the batch
+  return kept;
 }
 
 VoxelTensor VoxelTensor::to(at::Device device) const {
+  if (coordinates_.to(device).is_same(coordinates_)) {
+    return replace(features_.to(device));
+  }
   return {features_.to(device), coordinates_.to(device), batch_size_, stride_,
           std::make_shared<PlanCache>(cache_->algorithm())};
 }

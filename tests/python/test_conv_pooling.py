@@ -236,5 +236,5 @@ def test_bad_input(device: str) -> None:
     with pytest.raises(ValueError, match="batch index -1 is out of range"):
         global_pool(random(2, 2), torch.tensor([0, -1]), 2)
     arg = torch.zeros(len(plan.target), 2, device=device)
-    with pytest.raises(RuntimeError, match="arg must be int64 of two dimensions, not float32"):
+    with pytest.raises(ValueError, match="rows must be int64 of two dimensions, not float32"):
         max_unpool(random(len(plan.target), 2, device=device), arg, plan)

@@ -281,10 +281,11 @@ def test_bad_input(device: str) -> None:
     refused(TypeError, "the input must be a VoxelTensor, not Tensor", lambda: unit(x, residual=x.features))
     other = VoxelTensor(random(29, 3, device=device), cloud(29, 2, seed=4, device=device))
     refused(ValueError, "the two tensors lie on different voxels (30 and 29 of them)", lambda: unit(x, residual=other))
-    refused(RuntimeError, "the residual has 2 channels, but there are 3 output channels", lambda: unit(x, residual=x))
+    refused(ValueError, "the residual has 2 channels, but there are 3 output channels", lambda: unit(x, residual=x))
     with torch.no_grad():
         half = x.replace(random(30, 3, dtype=torch.float16, device=device))
-        refused(RuntimeError, "the residual has dtype float16 but features have float64", lambda: unit(x, half))
+        sentence = "the residual has dtype torch.float16 but features have torch.float64"
+        refused(ValueError, sentence, lambda: unit(x, half))
         wrong = ConvUnit(conv, trained_norm(4, device=device))
         refused(RuntimeError, "the mean of the norm has shape (4,), but there are 3 output channels", lambda: wrong(x))
     plan, (f, w, b), (mean, variance, gain, _), _ = arguments(device)

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as all_modules
 
 from .functional import ConvFinish, sparse_conv, sparse_conv_unit, weight_from_user, weight_to_user
 from .plan import ConvolutionPlan, Geometry, PerAxis, check_plan, per_axis
@@ -30,6 +31,11 @@ def _voxels(layer: nn.Module, x: object) -> VoxelTensor:
     if not isinstance(x, VoxelTensor):
         raise TypeError(f"[lacewing.{type(layer).__name__}] the input must be a VoxelTensor, not {type(x).__name__}")
     return x
+
+
+def _one_of(layer: nn.Module, targets: Tensor | None, plan: ConvolutionPlan | None) -> None:
+    if targets is not None and plan is not None:
+        raise ValueError(f"[lacewing.{type(layer).__name__}] a plan has its targets: give one of targets and plan")
 
 
 class _Kernel(nn.Module):
@@ -85,7 +91,7 @@ class _Conv(_Kernel):
             raise ValueError(
                 f"[lacewing.{name}] channels must be positive integers, not {in_channels!r} and {out_channels!r}"
             )
-        if groups < 1 or in_channels % groups or out_channels % groups:
+        if not isinstance(groups, int) or groups < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(
                 f"[lacewing.{name}] {groups} groups do not divide {in_channels} input and {out_channels} output "
                 "channels"
@@ -209,6 +215,7 @@ class SparseConv(_Conv):
     ) -> VoxelTensor:
         """To the layer's targets, to the coordinates that are given, or over a plan that was built before."""
         _voxels(self, x)
+        _one_of(self, targets, plan)
         if plan is None:
             plan, _ = self._way(x, targets)
         return self._run(x, plan, self._coarser(x))
@@ -227,6 +234,7 @@ class SparseConvTranspose(_Conv):
     ) -> VoxelTensor:
         """To the fine coordinates that are given, or to all reachable ones; prune those with VoxelTensor.prune."""
         _voxels(self, x)
+        _one_of(self, targets, plan)
         if plan is None:
             plan, _ = self._way(x, targets)
         return self._run(x, plan, self._finer(x))
@@ -298,8 +306,8 @@ class ConvUnit(nn.Module):
     """``relu(norm(conv(x)) + residual)``, with or without each of them.
 
     ``conv`` is one of the convolutions of this module. Where the norm goes by its running statistics (``eval()``) and
-    nothing needs a gradient, it is one pass: on the CPU a tile of the result is finished while it is in cache. Hooks of
-    ``conv`` and ``norm`` are honoured: with one, the layers are called one after the other.
+    nothing needs a gradient, it is one pass: on the CPU a tile of the result is finished while it is in cache. Forward
+    hooks of ``conv`` and ``norm`` are honoured: with one, the layers are called one after the other.
 
     >>> unit = ConvUnit(SubmanifoldConv(32, 32, bias=False), VoxelBatchNorm(32))
     >>> y = unit(unit(x), residual=x)
@@ -319,6 +327,8 @@ class ConvUnit(nn.Module):
         norm = self.norm
         by_batch = norm is not None and (norm.training or norm.running_mean is None)
         plain = all(_is_plain(layer) for layer in (self.conv, norm) if layer is not None)
+        if residual is not None:
+            self._check_residual(x, _voxels(self, residual).features)
         if by_batch or not plain:
             y: VoxelTensor = self.conv(x)
             y = y if norm is None else norm(y)
@@ -332,14 +342,27 @@ class ConvUnit(nn.Module):
             x, plan, stride, ConvFinish(norm, None if residual is None else residual.features, self.relu)
         )
 
+    def _check_residual(self, x: VoxelTensor, residual: Tensor) -> None:
+        """The same in every mode, whatever an addition would make of it."""
+        if residual.shape[1] != self.conv.out_channels:
+            raise ValueError(
+                f"[lacewing.ConvUnit] the residual has {residual.shape[1]} channels, but there are "
+                f"{self.conv.out_channels} output channels"
+            )
+        if residual.dtype != x.features.dtype and not torch.is_autocast_enabled(residual.device.type):
+            raise ValueError(
+                f"[lacewing.ConvUnit] the residual has dtype {residual.dtype} but features have {x.features.dtype}"
+            )
+
     def extra_repr(self) -> str:
         """What the layer's line shows."""
         return f"relu={self.relu}"
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """A layer of this module as it is: no hook and no forward of another class."""
-    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    """A layer of this module as it is: no hook, no hook of all modules, and no forward of another class."""
+    own = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    hooks = (*own, all_modules._global_forward_hooks, all_modules._global_forward_pre_hooks)
     return type(layer).__module__ == __name__ and "forward" not in vars(layer) and not any(hooks)
 
 

@@ -145,7 +145,7 @@ class ConvolutionPlan:
             array, meta, _ = ops.sparse_conv_plan(coordinates, targets, *geometry, "given", op)
             target = targets
         else:
-            if targets not in ("same", "strided", "reachable"):
+            if not isinstance(targets, str) or targets not in ("same", "strided", "reachable"):
                 raise ValueError(
                     f"[lacewing.{op}] targets must be a tensor, 'same', 'strided' or 'reachable', not {targets!r}"
                 )
@@ -171,14 +171,15 @@ class ConvolutionPlan:
             array, meta, _ = ops.sparse_conv_plan(targets, coordinates, *geometry, "given", op)
             fine = targets
         else:
-            if targets != "reachable":
+            if not isinstance(targets, str) or targets != "reachable":
                 raise ValueError(f"[lacewing.{op}] targets must be a tensor or 'reachable', not {targets!r}")
             array, meta, fine = ops.sparse_conv_plan(None, coordinates, *geometry, "reachable", op)
         return ConvolutionPlan._make(array, tuple(meta.tolist()), fine, coordinates, geometry).transposed()
 
     def transposed(self) -> ConvolutionPlan:
         """The same pairs with source and target exchanged; shares all memory, costs nothing."""
-        meta = (*self._meta[:3], self._meta[3] ^ _REVERSED, *self._meta[4:])
+        flags = self._meta[3] + (-_REVERSED if self.is_transposed else _REVERSED)
+        meta = (*self._meta[:3], flags, *self._meta[4:])
         return self._make(self._array, meta, self.target, self.source, self._geometry, self._versions[::-1])
 
     def with_algorithm(self, algorithm: str) -> ConvolutionPlan:
@@ -210,7 +211,12 @@ class ConvolutionPlan:
     def check_source(self, coordinates: Tensor) -> None:
         """Raises ValueError where features on these coordinates are not features on the plan's source, row by row."""
         self._check_unchanged()
-        if coordinates is self.source or torch.equal(coordinates, self.source):
+        if coordinates is self.source:
+            return
+        if not isinstance(coordinates, Tensor) or coordinates.dtype != torch.int32:
+            kind = coordinates.dtype if isinstance(coordinates, Tensor) else type(coordinates).__name__
+            raise ValueError(f"[lacewing.convolution_plan] coordinates must be a tensor of int32, not {kind}")
+        if torch.equal(coordinates, self.source):
             return
         if coordinates.shape != self.source.shape:
             raise ValueError(
@@ -230,7 +236,10 @@ class ConvolutionPlan:
     @property
     def is_transposed(self) -> bool:
         """Whether it goes from coarse to fine voxels."""
-        return bool(self._meta[3] & _REVERSED)
+        # By arithmetic and a branch: torch.compile may not know the number, but it asks.
+        if self._meta[3] % (2 * _REVERSED) == _REVERSED:  # noqa: SIM103
+            return True
+        return False
 
     @property
     def algorithm(self) -> str:
@@ -253,11 +262,12 @@ class ConvolutionPlan:
         return self._meta[-1]
 
     def pairs(self, tap: int) -> tuple[Tensor, Tensor]:
-        """Source and target rows of a tap, as views; both increase in the sorted order of the voxels."""
+        """Source and target rows of a tap, copied; both increase in the sorted order of the voxels."""
         if not 0 <= tap < self.taps:
             raise IndexError(f"[lacewing.convolution_plan] tap {tap} is out of range: there are {self.taps}")
         begin, end = self._meta[_HEADER + tap], self._meta[_HEADER + tap + 1]
-        fine, coarse = self._array[begin:end], self._array[self.pair_count + begin : self.pair_count + end]
+        fine = self._array[begin:end].clone()
+        coarse = self._array[self.pair_count + begin : self.pair_count + end].clone()
         return (coarse, fine) if self.is_transposed else (fine, coarse)
 
     def __repr__(self) -> str:

@@ -65,18 +65,13 @@ def unpool(features: Tensor, plan: ConvolutionPlan) -> Tensor:
 def max_unpool(features: Tensor, rows: Tensor, plan: ConvolutionPlan) -> Tensor:
     """Back along ``max_pool_with_indices``: each entry goes to the source row it came from; the others are 0.
 
-    Raises ValueError for rows that the plan's source does not have.
+    Raises ValueError for rows that are no source voxels of their target; traced and transformed calls do not look.
     """
     _check("max_unpool", features, plan)
     check_tensor("max_unpool", "rows", rows)
     wrapped = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(rows)
-    if not wrapped and rows.numel():
-        low, high = int(rows.min()), int(rows.max())
-        if low < -1 or high >= len(plan.source):
-            raise ValueError(
-                f"[lacewing.max_unpool] row {low if low < -1 else high} is out of range: the plan's source has "
-                f"{len(plan.source)} voxels"
-            )
+    if not wrapped:
+        ops.check_unpool_rows(rows, plan._array, plan._meta)
     result: Tensor = ops.sparse_max_pool_grad(features, rows, plan._array, plan._meta)
     return result
 

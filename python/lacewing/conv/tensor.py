@@ -121,6 +121,8 @@ class VoxelTensor:
         self.stride = per_axis("VoxelTensor", "stride", stride, self.axes)
         if len(self.stride) != self.axes or not all(step > 0 for step in self.stride):
             raise ValueError(f"[lacewing.VoxelTensor] stride must be {self.axes} positive integers, not {stride!r}")
+        if batch_size is not None and (type(batch_size) is not int or batch_size < 0):
+            raise ValueError(f"[lacewing.VoxelTensor] batch_size must be an integer of at least 0, not {batch_size!r}")
         self.cache = PlanCache() if cache is None else cache
         self._batch_size = batch_size
         self._way: tuple[ConvolutionPlan, ...] = ()
@@ -139,8 +141,13 @@ class VoxelTensor:
 
     @property
     def offsets(self) -> Tensor:
-        """(batch_size + 1,): where the rows of each cloud begin; the coordinates must be grouped by batch index."""
-        counts = torch.bincount(self.coordinates[:, 0], minlength=self.batch_size)
+        """(batch_size + 1,): where the rows of each cloud begin. Raises ValueError where rows are not grouped so."""
+        batch = self.coordinates[:, 0]
+        if len(batch) and (int(batch[0]) < 0 or int(batch[-1]) >= self.batch_size or bool((batch.diff() < 0).any())):
+            raise ValueError(
+                f"[lacewing.VoxelTensor] the rows are not grouped by batch indices 0 to {self.batch_size - 1}"
+            )
+        counts = torch.bincount(batch, minlength=self.batch_size)
         return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
     def replace(self, features: Tensor) -> VoxelTensor:
@@ -200,12 +207,16 @@ class VoxelTensor:
                 f"[lacewing.VoxelTensor] mask must be {len(self.coordinates)} booleans, not {mask.dtype} of shape "
                 f"{tuple(mask.shape)}"
             )
-        return self.on(self.features[mask], self.coordinates[mask], self.stride)
+        kept = self.on(self.features[mask], self.coordinates[mask], self.stride)
+        kept._batch_size = self.batch_size  # a cloud that lost all voxels is still one of the batch
+        return kept
 
     def to(self, target: torch.device | str | torch.dtype) -> VoxelTensor:
         """The tensor on another device, with an empty cache, or with features of another dtype, on the same voxels."""
         if isinstance(target, torch.dtype):
             return self.map(lambda features: features.to(target))
+        if self.coordinates.to(target) is self.coordinates:
+            return self.replace(self.features.to(target))
         return VoxelTensor(
             self.features.to(target),
             self.coordinates.to(target),

@@ -176,7 +176,7 @@ class TileConv {
                                           int part) LACEWING_INLINE_LAMBDA {
       const std::int64_t columns = decltype(is_part)::value ? part : decltype(vectors)::value * Simd<Acc>::lanes;
       const FirstSums first_sums(args_, group * args_.out + column, columns);
-      const bool starts_itself = args_.map.identity_tap >= 0;
+      const bool starts_itself = args_.map.identity_tap >= 0 && args_.in > 0;
       if (!starts_itself) {
         start(begin, end, group * args_.out + column, columns);
       }

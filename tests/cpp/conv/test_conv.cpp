@@ -180,6 +180,9 @@ TEST(MaxPool, TakesTheLargest) {
   EXPECT_TRUE(at::equal(values.detach().view({-1}), at::tensor({3.0, 2.0})));
   EXPECT_TRUE(at::equal(rows.view({-1}), at::tensor({1, 2}, at::kLong)));
   EXPECT_TRUE(at::equal(x.grad().view({-1}), at::tensor({0.0, 1.0, 1.0})));
+  EXPECT_TRUE(at::equal(sparse_max_unpool(values, rows, plan).view({-1}), at::tensor({0.0, 3.0, 2.0})));
+  EXPECT_EQ(sentence_of([&] { sparse_max_unpool(values, at::full_like(rows, 3), plan); }),
+            "[lacewing.max_unpool] row 3 is out of range: the plan's source has 3 voxels");
 }
 
 TEST(UniqueVoxels, AreSortedWithTheirRows) {
