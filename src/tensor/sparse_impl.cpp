@@ -250,7 +250,10 @@ bool all_finite(const at::Tensor& t) {
   if (!at::isFloatingType(t.scalar_type()) && !at::isComplexType(t.scalar_type())) {
     return true;
   }
-  const at::Tensor numbers = t.detach();
+  // Types that torch does not add up.
+  const at::Tensor numbers = t.scalar_type() == at::kComplexHalf ? at::view_as_real(t.detach().resolve_conj())
+                             : is_bare(t.scalar_type())          ? t.detach().to(at::kFloat)
+                                                                 : t.detach();
   return numbers.sum().isfinite().item<bool>() || all_true(numbers.isfinite());
 }
 

@@ -539,3 +539,17 @@ def test_numbers_that_no_text_file_holds_are_refused(tmp_path: Path) -> None:
             write(s, tmp_path / "x")
         with pytest.raises(TypeError, match=r"the tensor must be a SparseTensor, not Tensor"):
             write(torch.eye(2), tmp_path / "x")
+
+
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+def test_products_of_dtypes_without_sums(dtype: torch.dtype) -> None:
+    a = COO([[0, 2]], torch.tensor([1.0, 2.0]).to(dtype), (3,))
+    b = COO([[0], [2]], torch.tensor([3.0]).to(dtype), (2, 3))
+    try:
+        expected = a.to_dense() * b.to_dense()
+    except (RuntimeError, NotImplementedError):
+        pytest.skip("torch does not multiply them either")
+
+    found = (a * b).to_dense()
+    as_reals = torch.view_as_real if dtype.is_complex else torch.Tensor.float
+    assert torch.equal(as_reals(found), as_reals(expected))

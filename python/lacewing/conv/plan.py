@@ -28,10 +28,11 @@ _HEADER = 7
 
 def per_axis(op: str, name: str, value: PerAxis, axes: int) -> tuple[int, ...]:
     """One integer per axis; a single one is for all."""
-    try:
-        return (_integer(value),) * axes
-    except TypeError:
-        pass
+    if not isinstance(value, (tuple, list)):  # torch.compile cannot follow an error of operator.index
+        try:
+            return (_integer(value),) * axes
+        except TypeError:
+            pass
     try:
         return tuple(_integer(v) for v in value)  # type: ignore[union-attr]
     except TypeError:

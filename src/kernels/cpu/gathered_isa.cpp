@@ -80,9 +80,17 @@ struct Numbers {
     }
   }
 
-  /// Four sums in turn, so that a term does not wait for the one before it.
+  /// Four sums in turn, so that a term does not wait for the one before it; of few terms one sum, since the processor
+  /// works on the next rows meanwhile.
   LACEWING_INLINE T row(std::int64_t term, std::int64_t end) const {
+    constexpr std::int64_t kFew = 8;
     T acc[4] = {};
+    if (!Far && end - term <= kFew) {
+      for (; term < end; ++term) {
+        acc[0] += at(term);
+      }
+      return acc[0];
+    }
     for (; term + 4 <= end; term += 4) {
       if constexpr (Far) {
         if (term + kNumbersAhead + 4 <= o.count) {
