@@ -121,7 +121,7 @@ class VoxelTensor:
         self.stride = per_axis("VoxelTensor", "stride", stride, self.axes)
         if len(self.stride) != self.axes or not all(step > 0 for step in self.stride):
             raise ValueError(f"[lacewing.VoxelTensor] stride must be {self.axes} positive integers, not {stride!r}")
-        if batch_size is not None and (type(batch_size) is not int or batch_size < 0):
+        if batch_size is not None and (not hasattr(batch_size, "__index__") or batch_size < 0):
             raise ValueError(f"[lacewing.VoxelTensor] batch_size must be an integer of at least 0, not {batch_size!r}")
         self.cache = PlanCache() if cache is None else cache
         self._batch_size = batch_size
