@@ -29,6 +29,10 @@ from ._tensor_arguments import (
 _F = TypeVar("_F", bound=Callable[..., Any])
 _KEY: Final = "DeferredInit"
 _KINDS: Final = ("scalar", "undefined", "array")
+# Common arguments and results that hold no tensors; a torch.Size that is mapped would be a tuple.
+_WITHOUT_TENSORS: Final = frozenset(
+    {bool, int, float, complex, str, type(None), torch.Size, torch.dtype, torch.device, torch.layout}
+)
 _FORMATS: Final = ("coo", "gcrs", "gccs")
 
 
@@ -36,6 +40,13 @@ def _not_compiled(function: _F) -> _F:
     """torch.compile breaks its graph here: the tensors inside are not its own."""
     disabled: _F = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
     return disabled
+
+
+def _with_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
+    """A value with its tensors replaced, in containers of any kind too; what has none is not walked."""
+    if isinstance(value, Tensor):
+        return function(value)
+    return value if type(value) in _WITHOUT_TENSORS else tree_map_only(Tensor, function, value)
 
 
 def _own(op: Callable[..., Any], *args: Any) -> Any:
@@ -86,17 +97,22 @@ class SparseTensor(Tensor):
             return _backward(*args, **(kwargs or {}))
         shells: dict[int, SparseTensor] = {}
 
-        def inside(shell: SparseTensor) -> Tensor:
-            shells[id(shell._inner)] = shell
-            return shell._inner
+        def inside(tensor: Tensor) -> Tensor:
+            if not isinstance(tensor, SparseTensor):
+                return tensor
+            shells[id(tensor._inner)] = tensor
+            return tensor._inner
 
-        args, kwargs = tree_map_only(SparseTensor, inside, (args, kwargs or {}))
+        def outside(tensor: Tensor) -> Tensor:
+            # An op in place gives the tensor that it was called on.
+            shell = shells.get(id(tensor))
+            return _wrapped(tensor) if shell is None else shell
+
+        inner_args = [_with_tensors(inside, arg) for arg in args]
+        inner_kwargs = {name: _with_tensors(inside, arg) for name, arg in kwargs.items()} if kwargs else {}
         with torch._C.DisableTorchFunctionSubclass():
-            result = func(*args, **kwargs)
-        if isinstance(result, torch.Size):  # a mapped one would be a tuple
-            return result
-        # An op in place gives the tensor that it was called on.
-        return tree_map_only(Tensor, lambda t: shells[id(t)] if id(t) in shells else _wrapped(t), result)
+            result = func(*inner_args, **inner_kwargs)
+        return _with_tensors(outside, result)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]

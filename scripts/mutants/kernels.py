@@ -162,6 +162,22 @@ CPU_MUTANTS = (
         "the odd term of a row of single numbers is left out",
     ),
     Mutant(
+        "cpu-gathered-few-terms-lost",
+        GATHERED,
+        "*z = near.template few<7>(term);",
+        "*z = near.template few<6>(term);",
+        LEVELS,
+        "a row of seven terms among rows of few has six",
+    ),
+    Mutant(
+        "cpu-gathered-few-terms-run-on",
+        GATHERED,
+        "        default:\n          return i;",
+        "        default:\n          *z = near.template few<8>(term);\n          break;",
+        LEVELS,
+        "a longer row among rows of few terms has eight",
+    ),
+    Mutant(
         "cpu-gathered-uneven-rows-cut",
         GATHERED,
         "longest = std::max(longest, terms);",

@@ -64,11 +64,23 @@ bool is_far(const Operand& operand, std::int64_t extent) {
   return operand.rows * extent * static_cast<std::int64_t>(sizeof(T)) > kNearBytes;
 }
 
+/// Keeps a sum out of vectors: the compiler would bring its terms together one by one and add them one by one.
+template <typename T>
+LACEWING_INLINE void keep_alone([[maybe_unused]] T& sum) {
+#if defined(__x86_64__)
+  if constexpr (std::is_floating_point_v<T>) {
+    asm("" : "+x"(sum));
+  }
+#endif
+}
+
 /// Single numbers: z[row] = sum of x[first] * y[second], of which x alone, or y, may be there or indexed.
 template <typename T, typename Index, bool First, bool Scaled, bool Second, bool Far, bool Unit>
 struct Numbers {
   static constexpr std::int64_t kNumbersAhead = 32;
   static constexpr std::int64_t kProducts = 1024;
+  static constexpr std::int64_t kFew = 8;
+  static constexpr std::int64_t kFewRows = 256;
   static constexpr bool kMasked = Scaled && kVectorRegisters == 32 && std::is_floating_point_v<T>;
   const Operands<T, Index>& o;
 
@@ -80,17 +92,9 @@ struct Numbers {
     }
   }
 
-  /// Four sums in turn, so that a term does not wait for the one before it; of few terms one sum, since the processor
-  /// works on the next rows meanwhile.
+  /// Four sums in turn, so that a term does not wait for the one before it.
   LACEWING_INLINE T row(std::int64_t term, std::int64_t end) const {
-    constexpr std::int64_t kFew = 8;
     T acc[4] = {};
-    if (!Far && end - term <= kFew) {
-      for (; term < end; ++term) {
-        acc[0] += at(term);
-      }
-      return acc[0];
-    }
     for (; term + 4 <= end; term += 4) {
       if constexpr (Far) {
         if (term + kNumbersAhead + 4 <= o.count) {
@@ -112,6 +116,63 @@ struct Numbers {
       acc[2] += at(term);
     }
     return (acc[0] + acc[1]) + (acc[2] + acc[3]);
+  }
+
+  /// So many terms, one after the other.
+  template <int Terms>
+  LACEWING_INLINE T few(std::int64_t term) const {
+    T sum{};
+#pragma GCC unroll 8
+    for (int k = 0; k < Terms; ++k) {
+      sum += at(term + k);
+      keep_alone(sum);
+    }
+    return sum;
+  }
+
+  /// Rows from `begin` on of few terms, one sum each: the processor works on the next rows meanwhile. Returns where they
+  /// end.
+  [[gnu::noinline]] std::int64_t few_terms(std::int64_t begin, std::int64_t end, T* z) const {
+    const Operands<T, Index> operands = o;  // to be in registers
+    const Numbers near{operands};
+    const Index* const segments = operands.terms.segments;
+    std::int64_t term = segments[begin];
+    for (std::int64_t i = begin; i < end; ++i, z += operands.z_stride) {
+      const std::int64_t stop = segments[i + 1];
+      switch (stop - term) {
+        case 0:
+          *z = T{};
+          break;
+        case 1:
+          *z = near.template few<1>(term);
+          break;
+        case 2:
+          *z = near.template few<2>(term);
+          break;
+        case 3:
+          *z = near.template few<3>(term);
+          break;
+        case 4:
+          *z = near.template few<4>(term);
+          break;
+        case 5:
+          *z = near.template few<5>(term);
+          break;
+        case 6:
+          *z = near.template few<6>(term);
+          break;
+        case 7:
+          *z = near.template few<7>(term);
+          break;
+        case 8:
+          *z = near.template few<8>(term);
+          break;
+        default:
+          return i;
+      }
+      term = stop;
+    }
+    return end;
   }
 
   /// As many rows as a vector has lanes: first all products, then a masked vector of each row, then the sums of all
@@ -191,6 +252,12 @@ struct Numbers {
         for (const std::int64_t stop = term + kRows; term < stop; ++term, ++i, z += o.z_stride) {
           *z = at(term);
         }
+        continue;
+      }
+      if (!Far && o.terms.segments != nullptr && o.terms.end(i) - term <= kFew) {
+        const std::int64_t stop = few_terms(i, std::min(i + kFewRows, end), z);
+        z += (stop - i) * o.z_stride;
+        i = stop;
         continue;
       }
       for (const std::int64_t last = std::min(i + kRows, end); i < last; ++i, z += o.z_stride) {
