@@ -147,6 +147,8 @@ def test_bad_input(device: str) -> None:
         VoxelTensor(x.features, x.coordinates.long())
     with pytest.raises(ValueError, match="the two tensors lie on different voxels"):
         x + voxels(device, 2, 9)
+    with pytest.raises(TypeError, match="mask must be a tensor, not list"):
+        x.prune([True] * 10)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="mask must be 10 booleans"):
         x.prune(x.features[:, 0])
     with pytest.raises(RuntimeError, match="have 4 channels, but weight of shape"):

@@ -202,6 +202,8 @@ class VoxelTensor:
 
     def prune(self, mask: Tensor) -> VoxelTensor:
         """The voxels where the mask (voxels,) of booleans is true."""
+        if not isinstance(mask, Tensor):
+            raise TypeError(f"[lacewing.VoxelTensor] mask must be a tensor, not {type(mask).__name__}")
         if mask.dtype != torch.bool or mask.shape != (len(self.coordinates),):
             raise ValueError(
                 f"[lacewing.VoxelTensor] mask must be {len(self.coordinates)} booleans, not {mask.dtype} of shape "
