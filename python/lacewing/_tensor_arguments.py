@@ -123,6 +123,10 @@ def as_tensor(
         return torch.as_tensor(data, dtype=dtype, device=device)
     except (ValueError, TypeError) as error:
         raise type(error)(f"[lacewing.{op}] {name} are no array of numbers: {error}") from error
+    except RuntimeError as error:
+        if "infer dtype" not in str(error):
+            raise
+        raise TypeError(f"[lacewing.{op}] {name} are no array of numbers, but {type(data).__name__}") from error
 
 
 def index_array(op: str, name: str, data: object, values: Tensor) -> Tensor:

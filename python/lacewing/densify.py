@@ -13,6 +13,8 @@ _NO_LIMIT = 2**63 - 1
 
 
 def _limits(mode: str, limit: int | None) -> list[int]:
+    if limit is not None and not hasattr(limit, "__index__"):
+        raise TypeError(f"[lacewing.densify_policy] limit must be a number of bytes, not {limit!r}")
     if limit is not None and limit < 0:
         raise ValueError(f"[lacewing.densify_policy] limit must not be negative, not {limit}")
     if mode == "allow":

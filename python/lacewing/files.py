@@ -24,7 +24,8 @@ def read_mtx(path: _Path, dtype: torch.dtype | None = None) -> SparseTensor:
     Real and pattern files give float64, integer ones int64, complex ones complex128, or ``dtype``. Of symmetric,
     skew-symmetric and hermitian matrices both triangles are there. A damaged file gives an error with its line.
     """
-    return _cast(SparseTensor(ops.read_matrix_market(os.fspath(path))), dtype)
+    matrix = SparseTensor(ops.read_matrix_market(os.fspath(path)))
+    return matrix if dtype is None else _cast(path, matrix, dtype)
 
 
 def _inner(op: str, sparse: object) -> Tensor:
@@ -75,9 +76,12 @@ def save_npz(sparse: SparseTensor, path: _Path) -> None:
     scipy.sparse.save_npz(os.fspath(path), to_scipy(sparse))
 
 
-def _cast(sparse: SparseTensor, dtype: torch.dtype | None) -> SparseTensor:
-    if dtype is None:
-        return sparse
+def _cast(path: _Path, sparse: SparseTensor, dtype: torch.dtype) -> SparseTensor:
     cast = sparse.to(dtype)
     assert isinstance(cast, SparseTensor)
+    integers = sparse.dtype == torch.int64 and not dtype.is_floating_point and not dtype.is_complex
+    if integers and dtype != torch.bool:
+        given, kept = sparse.values(), cast.values()
+        if not torch.equal(kept.to(torch.int64), given) or (dtype == torch.uint64 and bool((given < 0).any())):
+            raise ValueError(f"[lacewing.read_mtx] {path}: it has values that do not fit into {dtype}")
     return cast

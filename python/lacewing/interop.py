@@ -25,6 +25,10 @@ def from_torch(sparse: Tensor) -> SparseTensor:
 
 def from_scipy(matrix: Any) -> SparseTensor:
     """A SciPy sparse array or matrix: CSR and CSC share their memory with the result, others are converted."""
+    if not hasattr(matrix, "format") or not hasattr(matrix, "tocoo"):
+        raise TypeError(
+            f"[lacewing.from_scipy] a sparse matrix or array of SciPy is needed, not {type(matrix).__name__}"
+        )
     if matrix.format in ("csr", "csc") and len(matrix.shape) == 2:
         starts, plain, values = (_tensor(a) for a in (matrix.indptr, matrix.indices, matrix.data))
         compressed = "rows" if matrix.format == "csr" else "columns"
@@ -33,7 +37,11 @@ def from_scipy(matrix: Any) -> SparseTensor:
         return from_scipy(matrix.tocsr())
     coo = matrix.tocoo()
     places = coo.coords if hasattr(coo, "coords") else (coo.row, coo.col)
-    indices = torch.stack([_tensor(np.asarray(p)).to(torch.int64) for p in places])
+    rows = [np.asarray(p) for p in places]
+    for row in rows:
+        if row.dtype.kind not in "iu":
+            raise TypeError(f"[lacewing.from_scipy] indices must be integers, not {row.dtype}")
+    indices = torch.stack([_tensor(row).to(torch.int64) for row in rows])
     return sparse_coo_tensor(indices, _tensor(coo.data), coo.shape)
 
 

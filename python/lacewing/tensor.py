@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import SUPPORTED_NODES, tree_map_only
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ._library import ops
@@ -46,7 +46,11 @@ def _with_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
     """A value with its tensors replaced, in containers of any kind too; what has none is not walked."""
     if isinstance(value, Tensor):
         return function(value)
-    return value if type(value) in _WITHOUT_TENSORS else tree_map_only(Tensor, function, value)
+    if type(value) in _WITHOUT_TENSORS:
+        return value
+    if isinstance(value, (list, tuple)) and type(value) not in SUPPORTED_NODES and not hasattr(value, "_fields"):
+        return [_with_tensors(function, item) for item in value]  # of a class that torch takes as a list
+    return tree_map_only(Tensor, function, value)
 
 
 def _own(op: Callable[..., Any], *args: Any) -> Any:
@@ -610,6 +614,8 @@ def to_sparse(dense: Tensor, sparse_dims: int | None = None, fill_value: object 
     """
     if not isinstance(dense, Tensor):
         raise TypeError(f"[lacewing.to_sparse] a strided tensor is needed, not a {type(dense).__name__}")
+    if sparse_dims is not None and not hasattr(sparse_dims, "__index__"):
+        raise TypeError(f"[lacewing.to_sparse] sparse_dims must be an integer, not {sparse_dims!r}")
     kind, fill = fill_arguments("to_sparse", fill_value, dense)
     return SparseTensor(ops.tensor_from_dense(dense, sparse_dims, kind, fill))
 

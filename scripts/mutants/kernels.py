@@ -172,8 +172,8 @@ CPU_MUTANTS = (
     Mutant(
         "cpu-gathered-few-terms-run-on",
         GATHERED,
-        "        default:\n          return i;",
-        "        default:\n          *z = near.template few<8>(term);\n          break;",
+        "default: return i;",
+        "default: *z = near.template few<8>(term);",
         LEVELS,
         "a longer row among rows of few terms has eight",
     ),

@@ -90,6 +90,11 @@ bool is_pointwise(const c10::OperatorHandle& op);
 /// Ops that write to an argument.
 bool mutate(Call& call);
 
+/// Whether an op on lists is the same op on each of their tensors (_foreach_add).
+bool is_foreach(const c10::OperatorHandle& op);
+/// Answers such a call one tensor after the other.
+bool on_each(Call& call);
+
 /// Answers any call, by the rules in their order.
 void answer(Call& call);
 

@@ -21,6 +21,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "tensor/call.h"
+#include "tensor/construct.h"
 
 namespace lacewing::tensor {
 namespace {
@@ -286,14 +287,13 @@ bool kron(Call& call) {
   }
   const std::int64_t left = a.pattern->nse();
   const std::int64_t right = b.pattern->nse();
+  Dims sizes = multiplied("kron", a.pattern->sizes(), b.pattern->sizes());
   const auto indices = at::empty({a.dim(), left * right}, a.pattern->indices().options());
-  Dims sizes;
   for (std::int64_t d = 0; d < a.dim(); ++d) {
     const std::int64_t size = b.pattern->sizes()[at(d)];
     at::Tensor row = indices.select(0, d).view({left, right});
     at::add_out(row, (a.pattern->indices().select(0, d) * size).unsqueeze(1),
                 b.pattern->indices().select(0, d).unsqueeze(0));
-    sizes.push_back(a.pattern->sizes()[at(d)] * size);
   }
   const auto values = (a.values.unsqueeze(1) * b.values.unsqueeze(0)).reshape(-1);
   return call.give({Pattern::make(indices, std::move(sizes)), values,

@@ -58,8 +58,23 @@ void check_numel(const char* op, const Dims& shape) {
               " has more elements than int64 can count");
 }
 
+Dims multiplied(const char* op, const Dims& sizes, const Dims& factors) {
+  Dims made = sizes;
+  bool fits = true;
+  for (std::size_t d = 0; d < made.size(); ++d) {
+    fits = !c10::mul_overflows(sizes[d], factors[d], &made[d]) && fits;
+  }
+  TORCH_CHECK(fits, "[lacewing.", op, "] size ", shape_of(sizes), " times ", shape_of(factors),
+              " has more elements than int64 can count");
+  check_numel(op, made);
+  return made;
+}
+
 structure::EntryScan scanned(const at::Tensor& indices, const Dims& sizes) {
   const std::int64_t nse = indices.size(1);
+  if (indices.is_meta()) {
+    return {nse, /*in_order=*/false, {}};
+  }
   if (indices.is_cpu()) {
     return structure::scan_entries({indices.const_data_ptr<std::int64_t>(), nse, indices.stride(0), indices.stride(1)},
                                    sizes, torch_executor());
@@ -68,6 +83,20 @@ structure::EntryScan scanned(const at::Tensor& indices, const Dims& sizes) {
   const auto outside = at::logical_or(indices < 0, indices >= limit).any(0);
   const auto places = at::where(outside, at::arange(nse, indices.options()), nse);
   return {nse == 0 ? 0 : places.min().item<std::int64_t>(), /*in_order=*/false, {}};
+}
+
+structure::EntryScan checked_range(const char* op, const at::Tensor& indices, const Dims& sizes, const Dims& shape) {
+  structure::EntryScan scan = scanned(indices, sizes);
+  const std::int64_t entry = scan.first_outside;
+  if (entry < indices.size(1)) {
+    for (std::int64_t d = 0; d < indices.size(0); ++d) {
+      const auto index = indices.select(0, d).select(0, entry).item<std::int64_t>();
+      TORCH_CHECK(index >= 0 && index < sizes[static_cast<std::size_t>(d)], "[lacewing.", op, "] indices[", d, ", ",
+                  entry, "] = ", index, " is out of range for size ", shape_of(shape), ": dim ", d, " has ",
+                  sizes[static_cast<std::size_t>(d)], " entries");
+    }
+  }
+  return scan;
 }
 
 /// A number, or the first few of several.
@@ -106,6 +135,8 @@ Fill checked_fill(const char* op, const Fill& fill, const at::Tensor& values) {
   if (fill.kind == FillKind::undefined) {
     return Fill::undefined();
   }
+  TORCH_CHECK(fill.kind == FillKind::scalar || (fill.kind == FillKind::array && fill.value.defined()), "[lacewing.", op,
+              "] a fill is a number, undefined, or an array of numbers");
   if (!fill.value.defined()) {
     return {FillKind::scalar, at::zeros({}, values.options().requires_grad(false)), at::Scalar(0)};
   }
@@ -179,20 +210,6 @@ Dims sizes_from(const at::Tensor& indices) {
   return sizes;
 }
 
-structure::EntryScan check_range(const char* op, const at::Tensor& indices, const Dims& sizes, const Dims& shape) {
-  structure::EntryScan scan = tensor::scanned(indices, sizes);
-  const std::int64_t entry = scan.first_outside;
-  if (entry < indices.size(1)) {
-    for (std::int64_t d = 0; d < indices.size(0); ++d) {
-      const auto index = indices.select(0, d).select(0, entry).item<std::int64_t>();
-      TORCH_CHECK(index >= 0 && index < sizes[static_cast<std::size_t>(d)], "[lacewing.", op, "] indices[", d, ", ",
-                  entry, "] = ", index, " is out of range for size ", shape_of(shape), ": dim ", d, " has ",
-                  sizes[static_cast<std::size_t>(d)], " entries");
-    }
-  }
-  return scan;
-}
-
 /// Where a block differs from the fill: (blocks,), over blocks (blocks, *dense).
 at::Tensor differs(const at::Tensor& blocks, const Fill& fill) {
   at::Tensor different;
@@ -245,7 +262,7 @@ at::Tensor sparse_coo_tensor(const at::Tensor& indices, const at::Tensor& values
     shape.insert(shape.end(), dense_shape.begin(), dense_shape.end());
   }
   tensor::check_numel(op, shape);
-  structure::EntryScan scan = check_range(op, index, sparse_sizes, shape);
+  structure::EntryScan scan = tensor::checked_range(op, index, sparse_sizes, shape);
   Fill whole = checked_fill(op, fill, values);
   return tensor::make_tensor(
       {Pattern::make_scanned(index, std::move(sparse_sizes), std::move(scan)), values, std::move(whole)});

@@ -12,6 +12,11 @@
 #include "tensor/call.h"
 #include "tensor/densify.h"
 
+namespace at::functorch {
+/// Of ATen/functorch/DynamicLayer.h, which needs a header that torch does not bring.
+TORCH_API Tensor unwrapIfDead(const Tensor& tensor);
+}  // namespace at::functorch
+
 namespace lacewing::tensor {
 namespace {
 
@@ -212,8 +217,7 @@ bool attempt(Rule rule, Call& call) {
 /// A fill that no element has takes part without a gradient: what is infinite in it would make NaN of 0.
 void set_unused_fills_aside(Call& call) {
   const auto& returns = call.schema().returns();
-  if (!at::GradMode::is_enabled() || returns.empty() || returns[0].alias_info() != nullptr ||
-      !call.schema().name().starts_with("aten::")) {
+  if (returns.empty() || returns[0].alias_info() != nullptr || !call.schema().name().starts_with("aten::")) {
     return;
   }
   for (std::size_t i = 0; i < call.args.size(); ++i) {
@@ -230,6 +234,18 @@ void set_unused_fills_aside(Call& call) {
 
 }  // namespace
 
+bool is_foreach(const c10::OperatorHandle& op) {
+  return op.schema().name().starts_with("aten::_foreach_") &&
+         op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+}
+
+bool on_each(Call& call) {
+  torch::jit::Stack stack(call.args.begin(), call.args.end());
+  call.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse3), &stack);
+  look_at_all(call);
+  return call.give(std::vector<c10::IValue>(stack.begin(), stack.end()));
+}
+
 std::optional<c10::DispatchKey> autocast_key(const at::Tensor& t) {
   const c10::DeviceType device = t.device().type();
   if (!at::autocast::is_autocast_available(device)) {
@@ -245,6 +261,10 @@ void answer(Call& call) {
   }
   set_unused_fills_aside(call);
   if (is_pointwise(call.op) && attempt(pointwise, call)) {
+    return;
+  }
+  if (is_foreach(call.op)) {
+    on_each(call);
     return;
   }
   const auto rule = table().find(call.name());
@@ -302,6 +322,19 @@ void take_in(Call& call) {
   }
 }
 
+/// What torch.func transforms that have ended left around their tensors, which may be sparse, is taken off.
+void unwrap_ended(Call& call) {
+  bool wrapped = false;
+  call.each_tensor([&](const at::Tensor& t) {
+    wrapped = wrapped || (t.defined() && t.key_set().has(c10::DispatchKey::FuncTorchGradWrapper));
+  });
+  if (wrapped) {
+    for (c10::IValue& arg : call.args) {
+      arg = mapped(arg, [](const at::Tensor& t) { return t.defined() ? at::functorch::unwrapIfDead(t) : t; });
+    }
+  }
+}
+
 /// Under autocast, an op that it casts the arguments of goes there first, and comes back with them cast.
 bool autocast(const Call& call, torch::jit::Stack* stack) {
   std::optional<c10::DispatchKey> key;
@@ -315,6 +348,7 @@ bool autocast(const Call& call, torch::jit::Stack* stack) {
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Call call(op, keys, stack);
+  unwrap_ended(call);
   if (autocast(call, stack)) {
     return;
   }

@@ -29,12 +29,17 @@ bool is_by_column(at::Layout layout) { return layout == at::kSparseCsc || layout
 Fill zero_beside(const char* op, const at::Tensor& values) { return tensor::checked_fill(op, {}, values); }
 
 at::Tensor from_coo(const at::Tensor& given) {
-  const at::Tensor t = given.requires_grad() ? given.coalesce() : given;
+  // torch looks at neither the range nor the order of indices.
+  const Dims sizes = given.sizes().slice(0, static_cast<std::size_t>(given.sparse_dim())).vec();
+  auto scan = tensor::checked_range("from_torch", given._indices(), sizes, given.sizes().vec());
+  const bool sums = given.requires_grad() && !given.is_coalesced();
+  const at::Tensor t = sums ? given.coalesce() : given;
   const bool coalesced = t.is_coalesced();
   const at::Tensor values = coalesced ? t.values() : t._values();
   const at::Tensor indices = coalesced ? t.indices() : t._indices();
-  const Dims sizes = t.sizes().slice(0, static_cast<std::size_t>(t.sparse_dim())).vec();
-  return tensor::make_tensor({Pattern::make(indices, sizes, coalesced), values, zero_beside("from_torch", values)});
+  const auto pattern = t.is_cpu() && !sums ? Pattern::make_scanned(indices, sizes, std::move(scan))
+                                           : Pattern::make(indices, sizes, coalesced);
+  return tensor::make_tensor({pattern, values, zero_beside("from_torch", values)});
 }
 
 /// The arrays of a compressed tensor of torch, where its batches lie one behind the other.

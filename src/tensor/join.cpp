@@ -14,7 +14,7 @@ namespace {
 /// Whether all fills are one constant number.
 bool same_numbers(const std::vector<Components>& all) {
   return std::all_of(all.begin(), all.end(), [&](const Components& c) {
-    return c.fill.kind == FillKind::scalar && !c.fill.value.requires_grad() &&
+    return c.fill.kind == FillKind::scalar && !needs_grad(c.fill.value) &&
            (fill_number(c).toComplexDouble() == fill_number(all[0]).toComplexDouble());
   });
 }

@@ -1,4 +1,5 @@
 // Ops that write: the functional op first, then the components of the same tensor are replaced.
+#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 
@@ -15,6 +16,14 @@ namespace {
 
 bool writes(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+bool has_sparse(const c10::IValue& list) {
+  if (!list.isTensorList()) {
+    return false;
+  }
+  const auto tensors = list.toTensorVector();
+  return std::any_of(tensors.begin(), tensors.end(), is_sparse);
 }
 
 /// Whether the arguments of `functional` are those of an op that writes: the same but for out arguments.
@@ -142,13 +151,20 @@ bool mutate(Call& call) {
   const auto& arguments = call.schema().arguments();
   bool sparse_target = false;
   std::vector<std::size_t> targets;
+  bool sparse_list = false;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (writes(arguments[i])) {
       targets.push_back(i);
       sparse_target = sparse_target || call.is_sparse_at(i);
+      sparse_list = sparse_list || has_sparse(call.args[i]);
     }
   }
   const std::string& name = call.schema().name();
+  if (sparse_list) {
+    refuse_unless(is_foreach(call.op) && !arguments[targets.front()].is_out(), call,
+                  " writes to a list with sparse tensors in it: it is refused");
+    return on_each(call);
+  }
   if (!sparse_target) {
     // Into strided tensors: torch's own op, with its own checks, on strided operands.
     call.give(call.call_with([&](const at::Tensor& t) { return densified_for(name, t); }));

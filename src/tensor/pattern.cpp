@@ -203,7 +203,7 @@ std::int64_t Pattern::numel() const { return product_of(sizes_); }
 bool Pattern::known_coalesced() const {
   const std::lock_guard lock(mutex_);
   check_unwritten();
-  return coalesced_;
+  return find_coalesced();
 }
 
 const at::Tensor& Pattern::keys() const {

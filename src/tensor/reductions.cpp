@@ -371,7 +371,8 @@ at::Tensor whole_power(const at::Tensor& t, const at::Tensor& count) {
 
 bool prod(Call& call) {
   const Components& c = call.sparse();
-  if (unfit(call) || at::isComplexType(c.values.scalar_type())) {
+  // scatter_reduce has no tangent of products.
+  if (unfit(call) || at::isComplexType(c.values.scalar_type()) || has_tangent(c.values) || has_tangent(c.fill.value)) {
     return Call::decline();
   }
   const Reduction r = reduction_of(call);

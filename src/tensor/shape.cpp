@@ -16,6 +16,7 @@
 
 #include "tensor/align.h"
 #include "tensor/call.h"
+#include "tensor/construct.h"
 #include "tensor/densify.h"
 
 namespace lacewing::tensor {
@@ -246,26 +247,29 @@ bool repeat(Call& call) {
   const Dims repeats = call.arg("repeats").toIntVector();
   const Components& given = call.sparse();
   const auto missing = static_cast<std::int64_t>(repeats.size()) - given.dim();
-  if (missing < 0 || given.dim() == 0) {
+  const bool negative = std::any_of(repeats.begin(), repeats.end(), [](std::int64_t count) { return count < 0; });
+  if (missing < 0 || given.dim() == 0 || negative) {
     return Call::decline();
   }
   const std::int64_t dense = given.dense_dim();
   Dims outer, block_repeats(repeats.end() - dense, repeats.end());
   const std::int64_t sparse_out = static_cast<std::int64_t>(repeats.size()) - dense;
   outer.assign(repeats.begin(), repeats.begin() + sparse_out);
+  Dims sizes = given.shape();
+  sizes.insert(sizes.begin(), at(missing), 1);
+  sizes = multiplied("repeat", sizes, repeats);
+  sizes.resize(at(sparse_out));
   const std::int64_t copies = product_of(outer);
   const std::int64_t nse = given.pattern->nse();
   const auto& indices = given.pattern->indices();
   const auto copy = unravel_keys(at::arange(copies, indices.options()), outer);
   std::vector<at::Tensor> rows;
-  Dims sizes;
   for (std::int64_t d = 0; d < sparse_out; ++d) {
     const std::int64_t k = d - missing;
     const std::int64_t size = k < 0 ? 1 : given.pattern->sizes()[at(k)];
     auto index = (copy.select(0, d) * size).unsqueeze(1);
     index = k < 0 ? index.expand({copies, nse}) : index + indices.select(0, k).unsqueeze(0);
     rows.push_back(index.reshape(-1));
-    sizes.push_back(size * outer[at(d)]);
   }
   Dims value_repeats = block_repeats;
   value_repeats.insert(value_repeats.begin(), copies);
@@ -370,7 +374,7 @@ bool constant_pad(Call& call) {
   const Dims pad = call.arg("pad").toIntVector();
   const auto pairs = static_cast<std::int64_t>(pad.size()) / 2;
   if (pad.size() % 2 != 0 || pairs > given.dim() || given.fill.kind != FillKind::scalar ||
-      given.fill.value.requires_grad() ||
+      needs_grad(given.fill.value) ||
       fill_number(given).toComplexDouble() != call.arg("value").toScalar().toComplexDouble()) {
     return Call::decline();
   }

@@ -91,7 +91,7 @@ at::Tensor summed_dense(const at::Tensor& t, const Dims& dims) { return dims.emp
 std::pair<at::Tensor, at::Tensor> attained(const Reduction& r, bool largest) {
   at::Tensor found = group_extreme(r, largest);
   const auto fill = fill_row(r.c).expand(one_row(r.c.values));
-  const bool grad = at::GradMode::is_enabled() && (r.c.values.requires_grad() || r.c.fill.value.requires_grad());
+  const bool grad = needs_grad(r.c.values) || needs_grad(r.c.fill.value);
   if (grad) {
     const auto type = r.c.values.scalar_type();
     const auto to_rows = [&](const at::Tensor& t) {
@@ -195,7 +195,7 @@ bool softmax(Call& call) {
     // Fibres differ in their fill, but where it is -inf: then softmax has 0 (and log_softmax -inf) in every fibre with
     // a finite entry.
     const bool masked =
-        c.fill.kind == FillKind::scalar && !c.fill.value.requires_grad() &&
+        c.fill.kind == FillKind::scalar && !needs_grad(c.fill.value) &&
         fill_number(c).toDouble() == -std::numeric_limits<double>::infinity() &&
         groups == c.pattern->numel() / std::max<std::int64_t>(c.pattern->sizes()[static_cast<std::size_t>(dim)], 1) &&
         e.largest.isfinite().all().item<bool>();

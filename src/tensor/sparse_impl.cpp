@@ -211,8 +211,8 @@ bool engine_dtype(at::ScalarType dtype) {
 }  // namespace
 
 bool is_plain(const at::Tensor& t) {
-  return t.is_cpu() && !needs_grad(t) && !t._fw_grad(0).defined() && !t.is_conj() && !t.is_neg() &&
-         !t._is_zerotensor() && !t.unsafeGetTensorImpl()->is_python_dispatch();
+  return t.is_cpu() && !needs_grad(t) && !t.is_conj() && !t.is_neg() && !t._is_zerotensor() &&
+         !t.unsafeGetTensorImpl()->is_python_dispatch();
 }
 
 void refuse_functorch(const char* what, const at::Tensor& tensor) {
@@ -238,7 +238,9 @@ Components Components::with(at::Tensor new_values, at::Tensor new_fill) const {
   return {pattern, std::move(new_values), std::move(whole)};
 }
 
-bool needs_grad(const at::Tensor& t) { return t.requires_grad() && at::GradMode::is_enabled(); }
+bool has_tangent(const at::Tensor& t) { return t.defined() && t._fw_grad(/*level=*/0).defined(); }
+
+bool needs_grad(const at::Tensor& t) { return (t.requires_grad() && at::GradMode::is_enabled()) || has_tangent(t); }
 
 at::Tensor without_gradient(const at::Tensor& t) {
   return needs_grad(t) ? at::where(at::zeros({}, t.options().dtype(at::kBool).requires_grad(false)), t, t.detach()) : t;

@@ -46,7 +46,9 @@ Components in_layout(const Components& c, const Layout* layout);
 Components arranged(const Components& c, const Layout& layout);
 /// Adds the rows of each group: (nse, *dense) -> (groups, *dense).
 at::Tensor sum_groups(const at::Tensor& values, const Grouping& grouping);
-/// Whether a gradient is recorded for it now.
+/// Whether it has a tangent of forward mode.
+bool has_tangent(const at::Tensor& t);
+/// Whether a gradient of either mode is recorded for it now.
 bool needs_grad(const at::Tensor& t);
 /// The same, with a gradient that is 0 whatever comes back: 0 times an infinity is not.
 at::Tensor without_gradient(const at::Tensor& t);

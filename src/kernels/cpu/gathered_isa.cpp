@@ -130,8 +130,8 @@ struct Numbers {
     return sum;
   }
 
-  /// Rows from `begin` on of few terms, one sum each: the processor works on the next rows meanwhile. Returns where they
-  /// end.
+  /// Rows from `begin` on of few terms, one sum each: the processor works on the next rows meanwhile. Returns where
+  /// they end.
   [[gnu::noinline]] std::int64_t few_terms(std::int64_t begin, std::int64_t end, T* z) const {
     const Operands<T, Index> operands = o;  // to be in registers
     const Numbers near{operands};
@@ -140,35 +140,16 @@ struct Numbers {
     for (std::int64_t i = begin; i < end; ++i, z += operands.z_stride) {
       const std::int64_t stop = segments[i + 1];
       switch (stop - term) {
-        case 0:
-          *z = T{};
-          break;
-        case 1:
-          *z = near.template few<1>(term);
-          break;
-        case 2:
-          *z = near.template few<2>(term);
-          break;
-        case 3:
-          *z = near.template few<3>(term);
-          break;
-        case 4:
-          *z = near.template few<4>(term);
-          break;
-        case 5:
-          *z = near.template few<5>(term);
-          break;
-        case 6:
-          *z = near.template few<6>(term);
-          break;
-        case 7:
-          *z = near.template few<7>(term);
-          break;
-        case 8:
-          *z = near.template few<8>(term);
-          break;
-        default:
-          return i;
+        case 0: *z = T{}; break;
+        case 1: *z = near.template few<1>(term); break;
+        case 2: *z = near.template few<2>(term); break;
+        case 3: *z = near.template few<3>(term); break;
+        case 4: *z = near.template few<4>(term); break;
+        case 5: *z = near.template few<5>(term); break;
+        case 6: *z = near.template few<6>(term); break;
+        case 7: *z = near.template few<7>(term); break;
+        case 8: *z = near.template few<8>(term); break;
+        default: return i;
       }
       term = stop;
     }

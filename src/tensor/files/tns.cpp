@@ -53,6 +53,14 @@ void check_size(std::string_view bytes, const at::Tensor& indices) {
   }
 }
 
+/// The integers that a type holds, as far as int64 does.
+std::pair<std::int64_t, std::int64_t> range_of(at::ScalarType type) {
+  const auto bits = 8 * static_cast<int>(c10::elementSize(type));
+  const std::int64_t largest =
+      std::numeric_limits<std::int64_t>::max() >> std::max(0, (c10::isSignedType(type) ? 64 : 63) - bits);
+  return {c10::isSignedType(type) ? -largest - 1 : 0, largest};
+}
+
 }  // namespace
 
 at::Tensor read_tns(const std::string& path, at::OptionalIntArrayRef size, std::optional<at::ScalarType> dtype) {
@@ -64,6 +72,7 @@ at::Tensor read_tns(const std::string& path, at::OptionalIntArrayRef size, std::
     const std::int64_t count = entries.count();
     indices = at::empty({dims, count}, at::kLong);
     const bool whole = dtype && at::isIntegralType(*dtype, /*includeBool=*/false);
+    const auto [least, largest] = range_of(whole ? *dtype : at::kLong);
     values = at::empty({count}, whole ? at::kLong : at::kDouble);
     std::int64_t* const place = indices.mutable_data_ptr<std::int64_t>();
     std::int64_t* const integer = whole ? values.mutable_data_ptr<std::int64_t>() : nullptr;
@@ -81,6 +90,9 @@ at::Tensor read_tns(const std::string& path, at::OptionalIntArrayRef size, std::
           }
           if (whole) {
             integer[e] = line.whole("the value");
+            if (integer[e] < least || integer[e] > largest) {
+              line.fail("the value " + std::to_string(integer[e]) + " does not fit into " + c10::toString(*dtype));
+            }
           } else {
             real[e] = line.real("the value");
           }

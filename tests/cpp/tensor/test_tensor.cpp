@@ -85,6 +85,18 @@ TEST(SparseTensor, InPlaceOpsReplaceItsComponents) {
   EXPECT_TRUE(torch::equal(lacewing::to_dense(s), before + 1));
 }
 
+TEST(SparseTensor, InPlaceOpsOnListsReachEveryTensor) {
+  const Example e;
+  const at::Tensor s = e.sparse.clone();
+  const at::Tensor d = torch::ones({2}, torch::kDouble);
+  const at::Tensor before = lacewing::to_dense(s);
+
+  at::_foreach_mul_({d, s}, 5);
+
+  EXPECT_TRUE(torch::equal(lacewing::to_dense(s), before * 5));
+  EXPECT_TRUE(torch::equal(d, torch::full({2}, 5, torch::kDouble)));
+}
+
 TEST(SparseTensor, InPlaceOpsOnLeavesAreRefusedButWithoutGradMode) {
   const at::Tensor entries = torch::ones({1}).requires_grad_();
   const at::Tensor s = lacewing::sparse_coo_tensor(torch::zeros({1, 1}, torch::kLong), entries, at::IntArrayRef({3}));
@@ -140,6 +152,16 @@ TEST(SparseTensor, DensifyingObeysThePolicy) {
             "[lacewing.densify] aten::cumsum has no sparse form here and makes a strided tensor of shape (4, 5), 160 "
             "bytes, above the limit of 8 bytes: raise it by lacewing.densify_policy(...) or LACEWING_DENSIFY, or call "
             "to_dense() on purpose");
+}
+
+TEST(SparseTensor, AFillOfNoKindIsRefused) {
+  const auto index = torch::zeros({1, 1}, torch::kLong);
+  const auto sentence = "a fill is a number, undefined, or an array of numbers";
+
+  for (const auto kind : {FillKind::array, static_cast<FillKind>(7)}) {
+    const auto make = [&] { lacewing::sparse_coo_tensor(index, torch::ones({1}), {}, Fill{kind, {}}); };
+    EXPECT_NE(message_of(make).find(sentence), std::string::npos);
+  }
 }
 
 TEST(SparseTensor, AFillOfAnotherTypeIsATypeError) {
