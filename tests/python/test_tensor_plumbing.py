@@ -72,7 +72,6 @@ REDUCTIONS = {
     "amin": lambda t: t.amin(),
     "max": lambda t: t.max(),
     "min of columns": lambda t: t.min(0).values,
-    "aminmax": lambda t: torch.aminmax(t).max,
     "prod": lambda t: t.prod(),
     "prod of rows": lambda t: t.prod(1),
     "largest norm": lambda t: torch.linalg.vector_norm(t, float("inf"), dim=1),
