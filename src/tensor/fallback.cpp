@@ -79,24 +79,32 @@ void look_at_all(const Call& call) {
   });
 }
 
+/// Those of a device that has no kernels: an op under them is what it is on any device.
+constexpr c10::DispatchKeySet kNoDevice(c10::DispatchKey::PrivateUse3);
+
 /// The keys under which an op is its composition: those behind ours. Where the device has a kernel beside the
 /// composition (_fused_rms_norm on CUDA), which would read memory that is not there: those of a device that has none.
 c10::DispatchKeySet composition_keys(const Call& call) {
   const auto behind = call.keys.remove(kKey);
   const auto device = c10::toRuntimePerBackendFunctionalityKey(c10::DispatchKey::Dense, behind.highestBackendKey());
-  return call.op.hasKernelForDispatchKey(device) ? c10::DispatchKeySet(c10::DispatchKey::PrivateUse3) : behind;
+  return call.op.hasKernelForDispatchKey(device) ? kNoDevice : behind;
 }
 
-/// The op's own composition of other ops, each of which comes back here.
-bool decompose(Call& call) {
+/// Answers a call by the op under such keys, made of other ops, each of which comes back here.
+bool compose(Call& call, c10::DispatchKeySet keys) {
   torch::jit::Stack stack(call.args.begin(), call.args.end());
+  call.op.redispatchBoxed(keys, &stack);
+  look_at_all(call);
+  return call.give(std::vector<c10::IValue>(stack.begin(), stack.end()));
+}
+
+/// The same, where it writes to no sparse tensor on its way.
+bool decompose(Call& call) {
   try {
-    call.op.redispatchBoxed(composition_keys(call), &stack);
-    look_at_all(call);
+    return compose(call, composition_keys(call));
   } catch (const InPlaceRefusal&) {
     return Call::decline();
   }
-  return call.give(std::vector<c10::IValue>(stack.begin(), stack.end()));
 }
 
 /// A value with every tensor in it replaced.
@@ -239,12 +247,7 @@ bool is_foreach(const c10::OperatorHandle& op) {
          op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
 }
 
-bool on_each(Call& call) {
-  torch::jit::Stack stack(call.args.begin(), call.args.end());
-  call.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse3), &stack);
-  look_at_all(call);
-  return call.give(std::vector<c10::IValue>(stack.begin(), stack.end()));
-}
+bool on_each(Call& call) { return compose(call, kNoDevice); }
 
 std::optional<c10::DispatchKey> autocast_key(const at::Tensor& t) {
   const c10::DeviceType device = t.device().type();
