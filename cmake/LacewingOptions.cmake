@@ -11,9 +11,12 @@ endif()
 find_program(LACEWING_CCACHE ccache)
 mark_as_advanced(LACEWING_CCACHE)
 if(LACEWING_CCACHE)
+  # Hits from one build folder to another, precompiled headers included.
+  set(ccache "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+    CCACHE_SLOPPINESS=pch_defines,time_macros "${LACEWING_CCACHE}")
   foreach(language IN ITEMS CXX CUDA)
     if(NOT CMAKE_${language}_COMPILER_LAUNCHER)
-      set(CMAKE_${language}_COMPILER_LAUNCHER "${LACEWING_CCACHE}")
+      set(CMAKE_${language}_COMPILER_LAUNCHER "${ccache}")
     endif()
   endforeach()
 endif()
@@ -31,6 +34,8 @@ target_include_directories(lacewing_options INTERFACE
   "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
 target_compile_options(lacewing_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic>
+  # ccache looks into precompiled headers only with this.
+  $<$<AND:$<BOOL:${LACEWING_PRECOMPILE}>,$<COMPILE_LANG_AND_ID:CXX,GNU>>:-fpch-preprocess>
   # nvcc's line markers are not pedantic C++.
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>
   # for_each_nd hands a std::array to device code.

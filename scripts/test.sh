@@ -9,8 +9,6 @@ mode=${1:-cpu}
 python=$(command -v "${PYTHON:=.venv/bin/python}") || { echo "test: no interpreter '$PYTHON'" >&2; exit 1; }
 case $python in /*) ;; *) python=$PWD/$python ;; esac
 jobs=${JOBS:-$(nproc)}
-# Lets the wheel's build reuse what the dev build compiled.
-export CCACHE_NOHASHDIR=1
 failed=
 skipped=
 passed=0

@@ -10,20 +10,21 @@
 namespace lacewing::structure {
 namespace {
 
+__extension__ typedef unsigned __int128 Wide;  // not of the standard, so -Wpedantic wants to be told
+
 /// Division of numbers below 2^63 by one divisor, as a multiplication with ceil(2^(63 + l) / d), l = ceil(log2 d): 64
 /// bits, and exact (the error of the quotient stays below 1/d).
 class Divisor {
  public:
   explicit Divisor(std::int64_t divisor) {
-    const auto d = static_cast<unsigned __int128>(divisor);
+    const auto d = static_cast<Wide>(divisor);
     shift_ = divisor < 2 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(divisor - 1)));
-    const unsigned __int128 numerator = static_cast<unsigned __int128>(1) << (63 + shift_);
+    const Wide numerator = static_cast<Wide>(1) << (63 + shift_);
     factor_ = static_cast<std::uint64_t>((numerator + d - 1) / d);
   }
   std::int64_t quotient(std::int64_t n) const {
     return static_cast<std::int64_t>(
-        static_cast<std::uint64_t>((static_cast<unsigned __int128>(factor_) * static_cast<std::uint64_t>(n)) >> 63) >>
-        shift_);
+        static_cast<std::uint64_t>((static_cast<Wide>(factor_) * static_cast<std::uint64_t>(n)) >> 63) >> shift_);
   }
 
  private:
