@@ -28,6 +28,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("build/street_segmentation"))
     options = parser.parse_args()
+    if min(options.steps, options.held_out) < 1:
+        parser.error("--steps and --held-out must be positive")
     with tqdm(total=options.steps, desc="training") as bar:
 
         def tell(run: Run) -> None:

@@ -43,7 +43,8 @@ class LACEWING_API PlanCache {
 
   ConvolutionAlgorithm algorithm_;
   std::map<Key, ConvolutionPlan> plans_;
-  std::map<std::tuple<Identity, std::vector<std::int64_t>>, at::Tensor> strided_;
+  /// The coarse coordinates that strided layers lead to, by source and stride, as they were made.
+  std::map<std::tuple<Identity, std::vector<std::int64_t>>, std::pair<at::Tensor, Identity>> strided_;
 
   static Identity id(const at::Tensor& tensor);
 };
@@ -53,7 +54,8 @@ class LACEWING_API PlanCache {
 class LACEWING_API VoxelTensor {
  public:
   /// `stride` tells how many units of the first level one step is, per axis; empty is 1. `batch_size` is one more than
-  /// the largest batch index where it is not given.
+  /// the largest batch index where it is not given, of these voxels and of those that layers and prune() came from: a
+  /// cloud that lost all of its voxels is still one of the batch.
   VoxelTensor(at::Tensor features, at::Tensor coordinates, std::optional<std::int64_t> batch_size = std::nullopt,
               std::vector<std::int64_t> stride = {}, std::shared_ptr<PlanCache> cache = nullptr);
 
@@ -92,15 +94,27 @@ class LACEWING_API VoxelTensor {
   VoxelTensor to(at::Device device) const;
 
  private:
+  /// Throws where another tensor has other voxels or another stride.
+  void check_same(const VoxelTensor& other) const;
+
   /// Plans that led here, the last one first.
   struct Passage {
     ConvolutionPlan plan;
     std::shared_ptr<const Passage> before;
   };
 
+  /// What tells the number of clouds: it was given, or it follows from these voxels and from those before.
+  struct Clouds {
+    std::optional<std::int64_t> given;
+    at::Tensor coordinates;
+    std::shared_ptr<const Clouds> before;
+
+    std::int64_t count() const;
+  };
+
   at::Tensor features_;
   at::Tensor coordinates_;
-  std::optional<std::int64_t> batch_size_;
+  std::shared_ptr<const Clouds> clouds_;
   std::vector<std::int64_t> stride_;
   std::shared_ptr<PlanCache> cache_;
   std::shared_ptr<const Passage> way_;

@@ -166,6 +166,12 @@ def check_flag(op: str, argument: str, value: object) -> None:
         raise TypeError(f"[lacewing.{op}] {argument} must be a bool, not {type(value).__name__}")
 
 
+def check_text(op: str, argument: str, value: object) -> None:
+    """A name is a string; whether it is one of those that an op knows, the op says."""
+    if not isinstance(value, str):
+        raise TypeError(f"[lacewing.{op}] {argument} must be a string, not {type(value).__name__}")
+
+
 def check_tensor(op: str, argument: str, value: object) -> None:
     """An operand is a tensor."""
     if not isinstance(value, Tensor):

@@ -8,7 +8,7 @@
 
 #include "product/calls.h"
 
-namespace lacewing::product {
+namespace lacewing {
 namespace {
 
 /// What a tensor is, where the kernels cannot read it.
@@ -37,12 +37,16 @@ void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 void register_refusals(torch::Library& m) {
-  std::vector<std::string> names{"gather_rows",       "scatter_add_rows",      "product_scale_grad",
-                                 "product_workspace", "indexed_scale_segment", "indexed_scale_segment_out"};
-  for (std::size_t i = 0; i < kTraits.size(); ++i) {
-    names.emplace_back(kTraits[i].name);
-    if (static_cast<Kind>(i) != Kind::scale) {
-      names.push_back(raw_name(static_cast<Kind>(i)));
+  std::vector<std::string> names{"gather_rows",           "scatter_add_rows",      "product_scale_grad",
+                                 "product_workspace",     "indexed_scale_segment", "indexed_scale_segment_out",
+                                 "sparse_conv",           "sparse_conv_plan",      "sparse_conv_unit",
+                                 "sparse_conv_workspace", "sparse_max_pool",       "sparse_max_pool_grad",
+                                 "unique_voxels"};
+  for (std::size_t i = 0; i < product::kTraits.size(); ++i) {
+    const auto kind = static_cast<product::Kind>(i);
+    names.emplace_back(product::kTraits[i].name);
+    if (kind != product::Kind::scale) {
+      names.push_back(product::raw_name(kind));
     }
   }
   for (const std::string& name : names) {
@@ -63,4 +67,4 @@ TORCH_LIBRARY_IMPL(lacewing, NestedTensorCPU, m) { register_refusals(m); }
 TORCH_LIBRARY_IMPL(lacewing, NestedTensorCUDA, m) { register_refusals(m); }
 TORCH_LIBRARY_IMPL(lacewing, AutogradNestedTensor, m) { register_refusals(m); }
 
-}  // namespace lacewing::product
+}  // namespace lacewing

@@ -31,6 +31,8 @@ PlanMeta check_plan(const char* op, const at::Tensor& plan, at::IntArrayRef meta
 void check_rows(const char* op, const char* argument, const at::Tensor& tensor, std::int64_t rows, const char* side,
                 const at::Tensor& plan) {
   dispatch::detail::check_rank(op, argument, tensor, 2);
+  TORCH_CHECK(tensor.layout() == at::kStrided, "[lacewing.", op, "] ", argument,
+              " must be a dense tensor, not one of layout ", tensor.layout());
   const auto type = tensor.scalar_type();
   TORCH_CHECK(type == at::kHalf || type == at::kBFloat16 || type == at::kFloat || type == at::kDouble, "[lacewing.", op,
               "] ", argument, " must have dtype float16, bfloat16, float32 or float64, not ", dtype_text(type));
@@ -53,6 +55,8 @@ ConvShape check_conv(const at::Tensor& features, const at::Tensor& weight, const
                   shape.plan.taps);
   check_same(kConv, "weight", weight, features);
   shape.groups = weight.sym_size(1);
+  TORCH_SYM_CHECK(shape.groups.sym_gt(0), "[lacewing.", kConv, "] weight of shape ", shape_text(weight.sym_sizes()),
+                  " has no groups");
   shape.in = weight.sym_size(transposed ? 3 : 2);
   shape.out = weight.sym_size(transposed ? 2 : 3);
   TORCH_SYM_CHECK(features.sym_size(1).sym_eq(shape.groups * shape.in), "[lacewing.", kConv, "] features of shape ",

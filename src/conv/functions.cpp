@@ -33,6 +33,8 @@ auto call(const char* op, Args&&... args) {
 
 ConvolutionPlan ConvolutionPlan::make(const std::optional<at::Tensor>& fine, const std::optional<at::Tensor>& coarse,
                                       const ConvolutionKernel& kernel, const char* targets) {
+  TORCH_CHECK((!fine || fine->defined()) && (!coarse || coarse->defined()),
+              "[lacewing.convolution_plan] coordinates must be a tensor");
   ConvolutionPlan plan;
   plan.kernel_ = {kernel.size, or_ones(kernel.stride, kernel.size.size()),
                   or_ones(kernel.dilation, kernel.size.size())};

@@ -3,6 +3,7 @@
 #include <map>
 
 #include <ATen/Functions.h>
+#include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 
 #include <lacewing/conv_layers.h>
@@ -206,6 +207,11 @@ ConvUnitImpl::ConvUnitImpl(const std::shared_ptr<torch::nn::Module>& module, std
 VoxelTensor ConvUnitImpl::forward(const VoxelTensor& x, const std::optional<VoxelTensor>& residual) {
   const bool has_norm = !norm.is_empty();
   const ConvParameters::Way way = conv->way(x);
+  TORCH_CHECK(!residual || residual->features().scalar_type() == x.features().scalar_type() ||
+                  at::autocast::is_autocast_enabled(x.features().device().type()),
+              "[lacewing.ConvUnit] the residual has dtype ",
+              residual ? dtype_text(residual->features().scalar_type()) : std::string(), " but features have ",
+              dtype_text(x.features().scalar_type()));
   if (has_norm && (norm->is_training() || !norm->running_mean.defined())) {
     const VoxelTensor y = norm->forward(conv->run(x, way));
     TORCH_CHECK(!residual || residual->features().sizes() == y.features().sizes(),

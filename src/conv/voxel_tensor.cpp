@@ -46,12 +46,13 @@ ConvolutionPlan PlanCache::plan(const at::Tensor& coordinates, const Convolution
     if (targets != ConvolutionTargets::strided) {
       return ConvolutionPlan::build(coordinates, kernel, targets);
     }
-    at::Tensor& known = strided_[{id(coordinates), geometry[1]}];
-    if (known.defined()) {
+    auto& [known, as_made] = strided_[{id(coordinates), geometry[1]}];
+    if (known.defined() && id(known) == as_made) {
       return ConvolutionPlan::build(coordinates, kernel, known);
     }
     const ConvolutionPlan plan = ConvolutionPlan::build(coordinates, kernel, targets);
     known = plan.target();
+    as_made = id(known);
     return plan;
   });
 }
@@ -87,10 +88,14 @@ VoxelTensor::VoxelTensor(at::Tensor features, at::Tensor coordinates, std::optio
                          std::vector<std::int64_t> stride, std::shared_ptr<PlanCache> cache)
     : features_(std::move(features)),
       coordinates_(std::move(coordinates)),
-      batch_size_(batch_size),
+      clouds_(std::make_shared<const Clouds>(Clouds{batch_size, coordinates_, nullptr})),
       stride_(std::move(stride)),
       cache_(cache ? std::move(cache) : std::make_shared<PlanCache>()) {
-  TORCH_CHECK(coordinates_.dim() == 2 && coordinates_.scalar_type() == at::kInt,
+  TORCH_CHECK(features_.defined() && coordinates_.defined(),
+              "[lacewing.VoxelTensor] features and coordinates must be tensors");
+  TORCH_CHECK(features_.layout() == at::kStrided, "[lacewing.VoxelTensor] features must be a dense tensor, not one of ",
+              features_.layout());
+  TORCH_CHECK(coordinates_.dim() == 2 && coordinates_.size(1) > 1 && coordinates_.scalar_type() == at::kInt,
               "[lacewing.VoxelTensor] coordinates must be int32 of shape (voxels, 1 + axes), not ",
               dtype_text(coordinates_.scalar_type()), " of shape ", shape_text(coordinates_.sizes()));
   TORCH_CHECK(features_.dim() == 2 && features_.size(0) == coordinates_.size(0),
@@ -101,18 +106,21 @@ VoxelTensor::VoxelTensor(at::Tensor features, at::Tensor coordinates, std::optio
   }
   TORCH_CHECK(static_cast<std::int64_t>(stride_.size()) == axes(), "[lacewing.VoxelTensor] stride has ", stride_.size(),
               " entries, but the coordinates have ", axes(), " axes");
-  TORCH_CHECK(batch_size_.value_or(0) >= 0, "[lacewing.VoxelTensor] batch_size must be at least 0, not ",
-              batch_size_.value_or(0));
+  TORCH_CHECK(batch_size.value_or(0) >= 0, "[lacewing.VoxelTensor] batch_size must be at least 0, not ",
+              batch_size.value_or(0));
   TORCH_CHECK(std::all_of(stride_.begin(), stride_.end(), [](std::int64_t step) { return step > 0; }),
               "[lacewing.VoxelTensor] stride must be positive, not ", shape_text(at::IntArrayRef(stride_)));
 }
 
-std::int64_t VoxelTensor::batch_size() const {
-  if (batch_size_) {
-    return *batch_size_;
+std::int64_t VoxelTensor::Clouds::count() const {
+  if (given) {
+    return *given;
   }
-  return size() == 0 ? 0 : coordinates_.select(1, 0).max().item<std::int64_t>() + 1;
+  const std::int64_t here = coordinates.size(0) == 0 ? 0 : coordinates.select(1, 0).max().item<std::int64_t>() + 1;
+  return before ? std::max(here, before->count()) : here;
 }
+
+std::int64_t VoxelTensor::batch_size() const { return clouds_->count(); }
 
 at::Tensor VoxelTensor::offsets() const {
   const at::Tensor batch = coordinates_.select(1, 0);
@@ -126,7 +134,10 @@ at::Tensor VoxelTensor::offsets() const {
 VoxelTensor VoxelTensor::replace(at::Tensor features) const { return on(std::move(features), coordinates_, stride_); }
 
 VoxelTensor VoxelTensor::on(at::Tensor features, at::Tensor coordinates, std::vector<std::int64_t> stride) const {
-  VoxelTensor result(std::move(features), std::move(coordinates), batch_size_, std::move(stride), cache_);
+  VoxelTensor result(std::move(features), std::move(coordinates), clouds_->given, std::move(stride), cache_);
+  result.clouds_ = result.coordinates_.is_same(coordinates_) || clouds_->given
+                       ? clouds_
+                       : std::make_shared<const Clouds>(Clouds{std::nullopt, result.coordinates_, clouds_});
   result.way_ = way_;
   return result;
 }
@@ -155,13 +166,19 @@ void VoxelTensor::check_coordinates(const at::Tensor& coordinates) const {
               " of them)");
 }
 
-VoxelTensor VoxelTensor::cat(const VoxelTensor& other) const {
+void VoxelTensor::check_same(const VoxelTensor& other) const {
   other.check_coordinates(coordinates_);
+  TORCH_CHECK(other.stride_ == stride_, "[lacewing.VoxelTensor] the two tensors have the strides ",
+              shape_text(at::IntArrayRef(stride_)), " and ", shape_text(at::IntArrayRef(other.stride_)));
+}
+
+VoxelTensor VoxelTensor::cat(const VoxelTensor& other) const {
+  check_same(other);
   return replace(at::cat({features_, other.features_}, 1));
 }
 
 VoxelTensor VoxelTensor::operator+(const VoxelTensor& other) const {
-  other.check_coordinates(coordinates_);
+  check_same(other);
   return replace(features_.add(other.features_));
 }
 
@@ -170,17 +187,17 @@ VoxelTensor VoxelTensor::prune(const at::Tensor& mask) const {
               "[lacewing.VoxelTensor] mask must be ", size(), " booleans, not ", dtype_text(mask.scalar_type()),
               " of shape ", shape_text(mask.sizes()));
   const at::Tensor rows = mask.nonzero().squeeze(1);
-  VoxelTensor kept = on(features_.index_select(0, rows), coordinates_.index_select(0, rows), stride_);
-  kept.batch_size_ = batch_size();  // a cloud that lost all voxels is still one of the batch
-  return kept;
+  return on(features_.index_select(0, rows), coordinates_.index_select(0, rows), stride_);
 }
 
 VoxelTensor VoxelTensor::to(at::Device device) const {
   if (coordinates_.to(device).is_same(coordinates_)) {
     return replace(features_.to(device));
   }
-  return {features_.to(device), coordinates_.to(device), batch_size_, stride_,
-          std::make_shared<PlanCache>(cache_->algorithm())};
+  VoxelTensor moved(features_.to(device), coordinates_.to(device), clouds_->given, stride_,
+                    std::make_shared<PlanCache>(cache_->algorithm()));
+  moved.clouds_ = clouds_;
+  return moved;
 }
 
 }  // namespace lacewing

@@ -8,24 +8,31 @@ import torch
 
 from conv_support import cloud, random
 from lacewing.conv import (
+    ConvFinish,
     ConvolutionPlan,
     PlanCache,
     SparseConv,
+    SparseConvTranspose,
     SparseUnpool,
     SubmanifoldConv,
     VoxelBatchNorm,
     VoxelTensor,
+    convert_state_dict,
+    convert_weight,
     global_pool,
     max_pool,
+    pool,
     quantize,
     reduce_voxels,
     sparse_conv,
+    sparse_conv_unit,
     sparse_conv_workspace,
     sum_pool,
     synthetic_scan,
     unique_voxels,
     unpool,
     weight_from_user,
+    weight_to_user,
 )
 
 LIMIT = 2**31
@@ -194,6 +201,10 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert torch.equal(quantize(points, np.array([0.5, 0.25, 1.0])), quantize(points, [0.5, 0.25, 1.0]))
     assert SparseConv(4, 4, np.int64(3)).kernel_size == (3, 3, 3)
     assert SparseConv(4, 4, np.array([3, 2, 1])).kernel_size == (3, 2, 1)
+    assert SparseConv(np.int64(4), np.int32(4), groups=np.int64(2)).weight.shape == (8, 2, 2, 2)
+    assert torch.equal(synthetic_scan(np.int64(3), 4, 16, 4)[0], synthetic_scan(3, 4, 16, 4)[0])
+    assert convert_weight(random(6, 3, 3, 3, 4), "spconv", [3, 3, 3]).shape == (27, 1, 4, 6)
+    assert convert_weight(random(6, 3, 3, 3, 4), "spconv", 3).shape == (27, 1, 4, 6)
     assert ConvolutionPlan.build(cloud(10, 2), np.int32(3))._meta == ConvolutionPlan.build(cloud(10, 2), 3)._meta
 
 
@@ -215,8 +226,12 @@ X = VoxelTensor(random(10, 4, dtype=torch.float32), cloud(10, 2))
         (lambda: SparseConv(4, 4, 1.5), "kernel_size must hold integers, not 1.5"),
         (lambda: SparseConv(4, 4, "a"), "kernel_size must hold integers, not 'a'"),
         (lambda: SparseConv(4, 4, True), "kernel_size must hold integers, not True"),
-        (lambda: SparseConv(-4, 4), "channels must be positive integers, not -4 and 4"),
-        (lambda: SparseConv(4, 4.0), "channels must be positive integers, not 4 and 4.0"),
+        (lambda: SparseConv(-4, 4), "channels must be positive, not -4 and 4"),
+        (lambda: SparseConv(4, 4.0), "out_channels must be an integer, not 4.0"),
+        (lambda: SparseConv(4, 4, groups=None), "groups must be an integer, not None"),
+        (lambda: SparseConv(4, 4, axes=None), "axes must be an integer, not None"),
+        (lambda: SparseConv(4, 4, axes=2)(X, [[0, 0, 0]]), "SparseConv] targets must be a tensor, not list"),
+        (lambda: SparseConvTranspose(4, 4, axes=2)(X, 3), "SparseConvTranspose] targets must be a tensor, not int"),
         (lambda: SubmanifoldConv(4, 4, axes=2)(X, plan="x"), "plan must be a ConvolutionPlan, not str"),
         (lambda: SparseConv(4, 4, axes=2)(X, plan=""), "plan must be a ConvolutionPlan, not str"),
         (lambda: SparseConv(4, 4)(X.features), "SparseConv] the input must be a VoxelTensor, not Tensor"),
@@ -227,11 +242,38 @@ X = VoxelTensor(random(10, 4, dtype=torch.float32), cloud(10, 2))
         (lambda: VoxelTensor(X.features, X.coordinates, stride=0), "stride must be 2 positive integers, not 0"),
         (lambda: PlanCache("bogus"), "algorithm must be one of automatic, tiles, gather_gemm_scatter, not 'bogus'"),
         (lambda: SparseUnpool(axes=2)(X), "[lacewing.SparseUnpool] no layer with kernel_size (2, 2), stride (2, 2)"),
+        (lambda: VoxelTensor(X.features, X.coordinates[:, :0]), "must be int32 of shape (voxels, 1 + axes)"),
+        (lambda: VoxelTensor(X.features, X.coordinates, cache=[]), "cache must be a PlanCache, not list"),
+        (lambda: X + VoxelTensor(X.features, X.coordinates, stride=2), "have the strides (1, 1) and (2, 2)"),
+        (lambda: X.to(1.5), "to() takes a device or a dtype, not 1.5"),
+        (lambda: PLAN.to(torch.bfloat16), "device must be a torch.device or its name, not torch.bfloat16"),
+        (lambda: PLAN.pairs(None), "tap must be an integer, not None"),
+        (lambda: ConvolutionPlan.build(X.coordinates, 2**70), "kernel_size, stride and dilation must fit 64 bits"),
+        (lambda: ConvolutionPlan.build(X.coordinates.to("meta")), "coordinates on the meta device have no values"),
+        (lambda: ConvolutionPlan.build(X.coordinates.to_sparse()), "must be a dense tensor, not one of layout Sparse"),
+        (lambda: unique_voxels(X.coordinates.to_sparse()), "coordinates must be a dense tensor, not one of layout"),
+        (lambda: sparse_conv(random(10, 2).to_sparse(), random(9, 1, 2, 3), PLAN), "features must be a dense tensor"),
+        (lambda: sparse_conv(random(10, 2), random(9, 1, 2, 3).to_sparse(), PLAN), "weight must be a dense tensor"),
+        (lambda: sparse_conv(random(10, 2), random(9, 0, 2, 3), PLAN), "weight of shape (9, 0, 2, 3) has no groups"),
+        (lambda: sum_pool(random(10, 2).to_sparse(), PLAN), "features must be a dense tensor, not one of layout"),
+        (lambda: pool(X.features, PLAN, None), "mode must be a string, not NoneType"),
+        (lambda: global_pool(X.features, X.coordinates[:, 0], None), "batch_size must be an integer, not None"),
+        (lambda: global_pool(X.features, X.coordinates[:, 0], 1, 3), "mode must be a string, not int"),
+        (lambda: reduce_voxels(X.features, X.coordinates, None), "reduction must be a string, not NoneType"),
+        (lambda: quantize(X.features, 0.1, None), "batch must be an integer or a tensor, not None"),
+        (lambda: sparse_conv_unit(X.features, X.features, PLAN, None, None), "finish must be a ConvFinish"),
+        (lambda: sparse_conv_unit(X.features, X.features, PLAN, [1], ConvFinish()), "bias must be a tensor, not list"),
+        (lambda: convert_state_dict(None, "spconv", SparseConv(4, 4)), "state must be a mapping, not NoneType"),
+        (lambda: weight_to_user(None, (3,)), "weight must be a tensor, not NoneType"),
+        (lambda: weight_to_user(random(3, 3), (3,)), "weight must be (taps, groups, in/groups, out/groups), not of"),
+        (lambda: weight_from_user(random(4, 4, 3), 1.5), "groups must be an integer, not 1.5"),
         (lambda: X.cat(X.features), "the other must be a VoxelTensor, not Tensor"),
         (lambda: weight_from_user([1.0]), "weight must be a tensor, not list"),
         (lambda: weight_from_user(random(3)), "a weight of shape (3,) is not in the user layout"),
+        (lambda: sparse_conv_workspace([1.0], X.features, PLAN), "features must be a tensor, not list"),
         (lambda: sparse_conv_workspace(X.features, X.features, None), "plan must be a ConvolutionPlan, not NoneType"),
         (lambda: synthetic_scan(1.5), "seed must be an integer, not 1.5"),
+        (lambda: synthetic_scan(2**70), "seed does not fit 64 bits: 1180591620717411303424"),
         (lambda: synthetic_scan(0, 2**40, 2**40), "are too many: there can be 2^31 - 1 rays and objects"),
     ],
 )

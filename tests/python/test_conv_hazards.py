@@ -14,9 +14,11 @@ from torch.nn.modules.module import register_module_forward_hook
 from lacewing.conv import (
     ConvolutionPlan,
     ConvUnit,
+    GlobalPool,
     InverseConv,
     SparseConv,
     SparseConvTranspose,
+    SparsePool,
     SubmanifoldConv,
     VoxelBatchNorm,
     VoxelTensor,
@@ -211,3 +213,61 @@ def test_networks_on_unsorted_voxels_compile() -> None:
         x = torch.randn(len(voxels), 4)
         expected = net(VoxelTensor(x, voxels)).features
         torch.testing.assert_close(compiled(VoxelTensor(x, voxels)).features, expected)
+
+
+def test_coarse_voxels_that_were_changed_are_made_anew() -> None:
+    x = VoxelTensor(torch.ones(3, 1), line(0, 1, 4))
+    SparsePool("sum", 2, 2, axes=1)(x).coordinates[:, 1] += 100
+
+    y = SparsePool("sum", 3, 2, axes=1)(x)
+
+    assert y.coordinates.tolist() == [[0, 0], [0, 2]]
+    assert y.features.flatten().tolist() == [2.0, 1.0]
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+def test_a_cloud_that_lost_its_voxels_is_still_one_of_the_batch(read_before: bool) -> None:
+    x = VoxelTensor(torch.ones(2, 2), torch.tensor([[0, 0], [1, 1]], dtype=torch.int32))
+    if read_before:
+        assert x.batch_size == 2
+    reachable = SparseConv(2, 2, 1, 2, targets="reachable", axes=1)(x)  # no tap leads from voxel 1
+    given = SparseConv(2, 2, 2, 2, axes=1)(x, line(0))
+    more = SparseConv(2, 2, 2, 2, axes=1)(x, torch.tensor([[4, 0]], dtype=torch.int32))
+
+    assert len(reachable) == len(given) == 1
+    for y in (reachable, given, x.prune(torch.tensor([True, False])), given.to("cpu"), given.replace(given.features)):
+        assert GlobalPool()(y).shape == (2, 2)
+    assert more.batch_size == 5
+    assert VoxelTensor(x.features, x.coordinates, 7).prune(torch.tensor([False, False])).batch_size == 7
+
+
+@pytest.mark.parametrize("transform", ["grad", "jvp"])
+def test_plans_that_a_transform_built_outlive_it(transform: str) -> None:
+    coordinates = cloud(3)
+    x = VoxelTensor(torch.randn(len(coordinates), 4), coordinates)
+    net = nn.Sequential(SubmanifoldConv(4, 4), SparseConv(4, 4))
+
+    def loss(features: Tensor) -> Tensor:
+        return net(x.replace(features)).features.sum()
+
+    if transform == "grad":
+        torch.func.grad(loss)(x.features)
+    else:
+        torch.func.jvp(loss, (x.features,), (torch.ones_like(x.features),))
+
+    assert len(x.cache) == 2
+    for plan in x.cache._plans.values():
+        assert torch.equal(pickle.loads(pickle.dumps(plan)).target, plan.target)
+        assert torch.equal(copy.deepcopy(plan)._array, plan._array)
+
+
+def test_memory_formats_do_not_reach_the_weight() -> None:
+    layer = SubmanifoldConv(8, 8, groups=2, axes=2)
+    before = layer.weight.detach().clone()
+
+    moved = layer.to(memory_format=torch.channels_last)
+
+    assert moved.weight.is_contiguous()
+    assert moved.weight.requires_grad
+    assert torch.equal(moved.weight, before)
+    assert [name for name, _ in moved.named_parameters()] == ["weight", "bias"]

@@ -313,6 +313,17 @@ def test_converted_weights_compute_what_they_did(style: str, size: tuple[int, ..
     torch.testing.assert_close(sparse_conv(x, weight, plan), expected)
 
 
+def test_one_tap_of_spconv_with_a_stride() -> None:
+    """spconv multiplies by such a weight as by any other: (Cout, *kernel, Cin)."""
+    layer = SparseConv(3, 2, 1, 2, bias=False, axes=2, dtype=torch.float64)
+    theirs = random(2, 1, 1, 3)
+    layer.load_state_dict(convert_state_dict({"weight": theirs}, "spconv", layer))
+    coordinates = torch.tensor([[0, 0, 0], [0, 2, 4]], dtype=torch.int32)
+    x = random(2, 3)
+
+    torch.testing.assert_close(layer(VoxelTensor(x, coordinates)).features, x @ theirs.view(2, 3).T)
+
+
 def test_spconv_itself_agrees() -> None:
     """Where the package is installed: its layers and ours with its converted state dict."""
     pytest.importorskip("spconv", reason="the package spconv is not installed")
@@ -323,9 +334,13 @@ def test_spconv_itself_agrees() -> None:
         spconv.SubMConv3d(4, 8, (3, 1, 3), bias=True),
         spconv.SubMConv3d(8, 5, 1, bias=False),
         spconv.SparseConv3d(5, 6, 2, 2, bias=False),
+        spconv.SparseConv3d(6, 7, 1, 2, bias=False),
     )
     mine = nn.Sequential(
-        SubmanifoldConv(4, 8, (3, 1, 3)), SubmanifoldConv(8, 5, 1, bias=False), SparseConv(5, 6, 2, 2, bias=False)
+        SubmanifoldConv(4, 8, (3, 1, 3)),
+        SubmanifoldConv(8, 5, 1, bias=False),
+        SparseConv(5, 6, 2, 2, bias=False),
+        SparseConv(6, 7, 1, 2, bias=False),
     )
     coordinates = cloud(60, 3, extent=4, batch=1)
     coordinates[:, 1:] += 4
@@ -344,6 +359,33 @@ def test_spconv_itself_agrees() -> None:
     order = {tuple(v): i for i, v in enumerate(out.indices.tolist())}
     rows = [order[tuple(v)] for v in found.coordinates.tolist()]
     torch.testing.assert_close(found.features.detach(), out.features[rows])
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding", "dilation"), [(3, 2, 0, 1), (2, 2, 1, 1), (3, 1, 1, 2)])
+def test_paddings_of_spconv_move_the_voxels(kernel: int, stride: int, padding: int, dilation: int) -> None:
+    """As docs/convolution.md says: a state dict does not tell them."""
+    pytest.importorskip("spconv", reason="the package spconv is not installed")
+    import spconv.pytorch as spconv
+
+    theirs = spconv.SparseConv3d(4, 5, kernel, stride, padding, dilation, bias=False)
+    mine = SparseConv(4, 5, kernel, stride, dilation=dilation, bias=False)
+    mine.load_state_dict(convert_state_dict(theirs.state_dict(), "spconv", mine))
+    coordinates = cloud(60, 3, extent=4, batch=1)
+    coordinates[:, 1:] += 4
+    x = random(60, 4, dtype=torch.float32)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad():
+            out = theirs(spconv.SparseConvTensor(x, coordinates, [8, 8, 8], 1))
+    finally:
+        torch.set_num_threads(threads)
+
+    moved = coordinates.clone()
+    moved[:, 1:] += padding - dilation * ((kernel - 1) // 2)
+    found = mine(VoxelTensor(x, moved), out.indices)
+
+    torch.testing.assert_close(found.features.detach(), out.features)
 
 
 @pytest.mark.parametrize("style", STYLES)

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 from torch import Tensor, nn
 
 from .._library import ops
-from .._plan import check_tensor
-from .plan import ConvolutionPlan, check_plan
+from .._plan import check_flag, check_tensor
+from .plan import ConvolutionPlan, check_plan, integer
 
 Layout = Literal["internal", "user"]
 
@@ -22,6 +22,7 @@ def weight_from_user(weight: Tensor, groups: int = 1, transposed: bool = False) 
     if weight.dim() < 3:
         raise ValueError(f"[lacewing.sparse_conv] a weight of shape {tuple(weight.shape)} is not in the user layout")
     first, second = weight.shape[:2]
+    groups = integer("sparse_conv", "groups", groups)
     if groups < 1 or first % groups:
         raise ValueError(
             f"[lacewing.sparse_conv] {groups} groups do not divide the {first} channels of weight of shape "
@@ -33,6 +34,12 @@ def weight_from_user(weight: Tensor, groups: int = 1, transposed: bool = False) 
 
 def weight_to_user(weight: Tensor, kernel_size: tuple[int, ...], transposed: bool = False) -> Tensor:
     """(taps, groups, Cin/groups, Cout/groups) to the user layout, as a view where strides allow it."""
+    check_tensor("sparse_conv", "weight", weight)
+    if weight.dim() != 4:
+        raise ValueError(
+            f"[lacewing.sparse_conv] weight must be (taps, groups, in/groups, out/groups), not of shape "
+            f"{tuple(weight.shape)}"
+        )
     _, groups, cin, cout = weight.shape
     split = weight.view(*kernel_size, groups, cin, cout)
     axes = range(len(kernel_size))
@@ -102,7 +109,15 @@ def sparse_conv_unit(
     check_plan("sparse_conv_unit", plan)
     check_tensor("sparse_conv_unit", "features", features)
     check_tensor("sparse_conv_unit", "weight", weight)
+    if not isinstance(finish, ConvFinish):
+        raise TypeError(f"[lacewing.sparse_conv_unit] finish must be a ConvFinish, not {type(finish).__name__}")
+    for name, given in (("bias", bias), ("the residual", finish.residual)):
+        if given is not None:
+            check_tensor("sparse_conv_unit", name, given)
+    check_flag("sparse_conv_unit", "relu", finish.relu)
     norm = finish.norm
+    if norm is not None and not isinstance(norm, nn.modules.batchnorm._BatchNorm):
+        raise TypeError(f"[lacewing.sparse_conv_unit] norm must be a batch norm, not {type(norm).__name__}")
     if norm is not None and norm.running_mean is None:
         raise ValueError("[lacewing.sparse_conv_unit] the norm has no running statistics")
     statistics = (None,) * 4 if norm is None else (norm.running_mean, norm.running_var, norm.weight, norm.bias)
@@ -116,5 +131,7 @@ def sparse_conv_unit(
 def sparse_conv_workspace(features: Tensor, weight: Tensor, plan: ConvolutionPlan) -> int:
     """The bytes that ``sparse_conv`` allocates beside its result, for a weight in the internal layout."""
     check_plan("sparse_conv_workspace", plan)
+    check_tensor("sparse_conv_workspace", "features", features)
+    check_tensor("sparse_conv_workspace", "weight", weight)
     size: int = ops.sparse_conv_workspace(features, weight, plan._array, plan._meta, False)
     return size

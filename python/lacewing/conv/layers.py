@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as all_modules
 
+from .._plan import check_tensor
 from .functional import ConvFinish, sparse_conv, sparse_conv_unit, weight_from_user, weight_to_user
-from .plan import ConvolutionPlan, Geometry, PerAxis, check_plan, per_axis
+from .plan import ConvolutionPlan, Geometry, PerAxis, check_plan, integer, per_axis
 from .pooling import PoolMode, global_pool, pool, unpool
 from .tensor import VoxelTensor
 
@@ -33,18 +34,13 @@ def _voxels(layer: nn.Module, x: object) -> VoxelTensor:
     return x
 
 
-def _one_of(layer: nn.Module, targets: Tensor | None, plan: ConvolutionPlan | None) -> None:
-    if targets is not None and plan is not None:
-        raise ValueError(f"[lacewing.{type(layer).__name__}] a plan has its targets: give one of targets and plan")
-
-
 class _Kernel(nn.Module):
     """Kernel size, stride and dilation of a layer."""
 
     def __init__(self, axes: int, kernel_size: PerAxis, stride: PerAxis, dilation: PerAxis) -> None:
         super().__init__()
         name = type(self).__name__
-        if not 1 <= axes <= 4:
+        if not 1 <= integer(name, "axes", axes) <= 4:
             raise ValueError(f"[lacewing.{name}] axes must lie in [1, 4], not {axes}")
         self.kernel_size = per_axis(name, "kernel_size", kernel_size, axes)
         self.stride = per_axis(name, "stride", stride, axes)
@@ -87,11 +83,12 @@ class _Conv(_Kernel):
     ) -> None:
         super().__init__(axes, kernel_size, stride, dilation)
         name = type(self).__name__
-        if not all(isinstance(n, int) and n > 0 for n in (in_channels, out_channels)):
-            raise ValueError(
-                f"[lacewing.{name}] channels must be positive integers, not {in_channels!r} and {out_channels!r}"
-            )
-        if not isinstance(groups, int) or groups < 1 or in_channels % groups or out_channels % groups:
+        in_channels = integer(name, "in_channels", in_channels)
+        out_channels = integer(name, "out_channels", out_channels)
+        groups = integer(name, "groups", groups)
+        if min(in_channels, out_channels) < 1:
+            raise ValueError(f"[lacewing.{name}] channels must be positive, not {in_channels} and {out_channels}")
+        if groups < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(
                 f"[lacewing.{name}] {groups} groups do not divide {in_channels} input and {out_channels} output "
                 "channels"
@@ -112,18 +109,24 @@ class _Conv(_Kernel):
         if self.bias is not None:
             nn.init.uniform_(self.bias, -bound, bound)
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """As any module's, but for memory formats: the four dims of the weight are not those of images."""
+        result = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        weight = self._parameters.get("weight")
+        if weight is not None and not weight.is_contiguous():
+            weight.data = weight.data.contiguous()
+        return result
+
     @property
     def user_weight(self) -> Tensor:
         """The weight in the user layout, as a view where there is one group."""
         return weight_to_user(self.weight, self.kernel_size, self._transposed)
 
-    def _way(self, x: VoxelTensor) -> tuple[ConvolutionPlan, tuple[int, ...]]:
-        """The plan that the layer takes from these voxels, and the stride of those it leads to."""
+    def _plan(self, x: VoxelTensor) -> ConvolutionPlan:
+        """The plan that the layer takes from these voxels."""
         raise NotImplementedError
 
-    def _run(
-        self, x: VoxelTensor, plan: ConvolutionPlan, stride: tuple[int, ...], finish: ConvFinish | None = None
-    ) -> VoxelTensor:
+    def _run(self, x: VoxelTensor, plan: ConvolutionPlan, finish: ConvFinish | None = None) -> VoxelTensor:
         name = type(self).__name__
         check_plan(name, plan)
         if (plan._geometry, plan.is_transposed) != (self.geometry, self._transposed):
@@ -132,6 +135,7 @@ class _Conv(_Kernel):
             of_layer = text.format(*self.geometry) + (", transposed" if self._transposed else "")
             raise ValueError(f"[lacewing.{name}] the plan has {of_plan}, but the layer has {of_layer}")
         plan.check_source(x.coordinates)
+        stride = self._finer(x) if self._transposed else self._coarser(x)
         if finish is None:
             return x.through(plan, sparse_conv(x.features, self.weight, plan, self.bias), stride)
         return x.through(plan, sparse_conv_unit(x.features, self.weight, plan, self.bias, finish), stride)
@@ -175,22 +179,41 @@ class SubmanifoldConv(_Conv):
     ) -> None:
         super().__init__(in_channels, out_channels, kernel_size, 1, **options)
 
-    def _way(self, x: VoxelTensor) -> tuple[ConvolutionPlan, tuple[int, ...]]:
-        return x.cache.plan(x.coordinates, self.geometry, "same"), x.stride
+    def _plan(self, x: VoxelTensor) -> ConvolutionPlan:
+        return x.cache.plan(x.coordinates, self.geometry, "same")
 
     def forward(self, x: VoxelTensor, *, plan: ConvolutionPlan | None = None) -> VoxelTensor:
         """Cin channels to Cout, on the same voxels; over a plan that was built before, where one is given."""
         _voxels(self, x)
         if plan is None:
-            plan, _ = self._way(x)
+            plan = self._plan(x)
         elif check_plan("SubmanifoldConv", plan).target is not plan.source and not torch.equal(
             plan.target, plan.source
         ):
             raise ValueError("[lacewing.SubmanifoldConv] the plan leads to other voxels than it comes from")
-        return self._run(x, plan, x.stride)
+        return self._run(x, plan)
 
 
-class SparseConv(_Conv):
+class _ConvOnto(_Conv):
+    """A convolution to targets that can be given."""
+
+    def _plan(self, x: VoxelTensor, targets: Tensor | None = None) -> ConvolutionPlan:
+        raise NotImplementedError
+
+    def forward(
+        self, x: VoxelTensor, targets: Tensor | None = None, *, plan: ConvolutionPlan | None = None
+    ) -> VoxelTensor:
+        """To the layer's targets, to the coordinates that are given, or over a plan that was built before."""
+        _voxels(self, x)
+        name = type(self).__name__
+        if targets is not None:
+            check_tensor(name, "targets", targets)
+        if targets is not None and plan is not None:
+            raise ValueError(f"[lacewing.{name}] a plan has its targets: give one of targets and plan")
+        return self._run(x, self._plan(x, targets) if plan is None else plan)
+
+
+class SparseConv(_ConvOnto):
     """A convolution to the voxels floor(voxel / stride), or with ``targets="reachable"`` to all that a tap reaches."""
 
     def __init__(
@@ -206,38 +229,20 @@ class SparseConv(_Conv):
         super().__init__(in_channels, out_channels, kernel_size, stride, **options)
         self.targets: Literal["strided", "reachable"] = targets
 
-    def _way(self, x: VoxelTensor, targets: Tensor | None = None) -> tuple[ConvolutionPlan, tuple[int, ...]]:
-        plan = x.cache.plan(x.coordinates, self.geometry, self.targets if targets is None else targets)
-        return plan, self._coarser(x)
-
-    def forward(
-        self, x: VoxelTensor, targets: Tensor | None = None, *, plan: ConvolutionPlan | None = None
-    ) -> VoxelTensor:
-        """To the layer's targets, to the coordinates that are given, or over a plan that was built before."""
-        _voxels(self, x)
-        _one_of(self, targets, plan)
-        if plan is None:
-            plan, _ = self._way(x, targets)
-        return self._run(x, plan, self._coarser(x))
+    def _plan(self, x: VoxelTensor, targets: Tensor | None = None) -> ConvolutionPlan:
+        return x.cache.plan(x.coordinates, self.geometry, self.targets if targets is None else targets)
 
 
-class SparseConvTranspose(_Conv):
-    """A transposed convolution onto given voxels, or to every reachable one (generative) where none are given."""
+class SparseConvTranspose(_ConvOnto):
+    """A transposed convolution onto given voxels, or to every reachable one (generative) where none are given.
+
+    Those that are not wanted are taken away with ``VoxelTensor.prune``.
+    """
 
     _transposed = True
 
-    def _way(self, x: VoxelTensor, targets: Tensor | None = None) -> tuple[ConvolutionPlan, tuple[int, ...]]:
-        return x.cache.transposed(x.coordinates, self.geometry, targets), self._finer(x)
-
-    def forward(
-        self, x: VoxelTensor, targets: Tensor | None = None, *, plan: ConvolutionPlan | None = None
-    ) -> VoxelTensor:
-        """To the fine coordinates that are given, or to all reachable ones; prune those with VoxelTensor.prune."""
-        _voxels(self, x)
-        _one_of(self, targets, plan)
-        if plan is None:
-            plan, _ = self._way(x, targets)
-        return self._run(x, plan, self._finer(x))
+    def _plan(self, x: VoxelTensor, targets: Tensor | None = None) -> ConvolutionPlan:
+        return x.cache.transposed(x.coordinates, self.geometry, targets)
 
 
 class InverseConv(_Conv):
@@ -245,12 +250,12 @@ class InverseConv(_Conv):
 
     _transposed = True
 
-    def _way(self, x: VoxelTensor) -> tuple[ConvolutionPlan, tuple[int, ...]]:
-        return x.way_back(self.geometry, "InverseConv"), self._finer(x)
+    def _plan(self, x: VoxelTensor) -> ConvolutionPlan:
+        return x.way_back(self.geometry, "InverseConv")
 
     def forward(self, x: VoxelTensor) -> VoxelTensor:
         """To the voxels before the matching SparseConv; shares its plan."""
-        return self._run(x, *self._way(_voxels(self, x)))
+        return self._run(x, self._plan(_voxels(self, x)))
 
 
 class SparsePool(_Kernel):
@@ -335,12 +340,10 @@ class ConvUnit(nn.Module):
             y = y if residual is None else y + residual
             # A hook may have kept the tensor; else nobody has it, and no gradient reads it.
             return y.map(torch.relu_ if plain else torch.relu) if self.relu else y
-        plan, stride = self.conv._way(x)
+        plan = self.conv._plan(x)
         if residual is not None:
             _voxels(self, residual).check_coordinates(plan.target)
-        return self.conv._run(
-            x, plan, stride, ConvFinish(norm, None if residual is None else residual.features, self.relu)
-        )
+        return self.conv._run(x, plan, ConvFinish(norm, None if residual is None else residual.features, self.relu))
 
     def _check_residual(self, x: VoxelTensor, residual: Tensor) -> None:
         """The same in every mode, whatever an addition would make of it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from .._library import ops
+from .plan import integer
 
 CLASSES = ("ground", "vehicle", "pole", "facade", "vegetation")
 
@@ -15,8 +16,6 @@ def synthetic_scan(seed: int = 0, beams: int = 64, azimuths: int = 2048, objects
     Undulating ground, vehicles, poles, facades and vegetation (with jitter along the ray); 2 cm of noise, 8% of the
     rays lost. At 0.05 m a scan has about 85 thousand voxels. The same scan for the same arguments, everywhere.
     """
-    for name, value in (("seed", seed), ("beams", beams), ("azimuths", azimuths), ("objects", objects)):
-        if not isinstance(value, int):
-            raise TypeError(f"[lacewing.synthetic_scan] {name} must be an integer, not {value!r}")
-    points, classes = ops.synthetic_scan(seed, beams, azimuths, objects)
+    given = {"seed": seed, "beams": beams, "azimuths": azimuths, "objects": objects}
+    points, classes = ops.synthetic_scan(*(integer("synthetic_scan", name, value) for name, value in given.items()))
     return points, classes

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from .._library import ops
+from .._plan import outside_transforms, unwrapped
 
 Targets = Literal["same", "strided", "reachable"]
 """The rule that makes target coordinates; a tensor gives them instead."""
@@ -45,6 +46,27 @@ def _integer(value: object) -> int:
     return operator.index(value)  # type: ignore[arg-type]
 
 
+def integer(op: str, name: str, value: object) -> int:
+    """An integer of Python, numpy or torch that fits 64 bits."""
+    try:
+        number = _integer(value)
+    except TypeError:
+        raise TypeError(f"[lacewing.{op}] {name} must be an integer, not {value!r}") from None
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"[lacewing.{op}] {name} does not fit 64 bits: {number}")
+    return number
+
+
+def _build_map(fine: Tensor | None, coarse: Tensor | None, geometry: Geometry, targets: str) -> tuple[Tensor, ...]:
+    """The plan's array, its description, and the coordinates that were made; kept beyond any transform."""
+    if any(not -(2**63) <= number < 2**63 for numbers in geometry for number in numbers):
+        raise ValueError("[lacewing.convolution_plan] kernel_size, stride and dilation must fit 64 bits")
+    with outside_transforms():
+        fine, coarse = (given if given is None else unwrapped(given) for given in (fine, coarse))
+        parts: tuple[Tensor, ...] = ops.sparse_conv_plan(fine, coarse, *geometry, targets, "convolution_plan")
+    return parts
+
+
 def version_of(tensor: Tensor) -> int:
     """How often a tensor was changed in place; tensors of inference mode and of a trace do not tell."""
     silent = torch.compiler.is_compiling() or not isinstance(tensor, Tensor) or tensor.is_inference()
@@ -61,6 +83,8 @@ def check_plan(op: str, plan: object) -> ConvolutionPlan:
 def _axes(op: str, coordinates: object) -> int:
     if not isinstance(coordinates, Tensor):
         raise TypeError(f"[lacewing.{op}] coordinates must be a tensor, not {type(coordinates).__name__}")
+    if coordinates.device.type == "meta":
+        raise ValueError(f"[lacewing.{op}] coordinates on the meta device have no values, which a plan needs")
     return coordinates.shape[1] - 1 if coordinates.dim() == 2 else 0
 
 
@@ -143,14 +167,14 @@ class ConvolutionPlan:
         op = "convolution_plan"
         geometry = _geometry_of(op, coordinates, kernel_size, stride, dilation)
         if isinstance(targets, Tensor):
-            array, meta, _ = ops.sparse_conv_plan(coordinates, targets, *geometry, "given", op)
+            array, meta, _ = _build_map(coordinates, targets, geometry, "given")
             target = targets
         else:
             if not isinstance(targets, str) or targets not in ("same", "strided", "reachable"):
                 raise ValueError(
                     f"[lacewing.{op}] targets must be a tensor, 'same', 'strided' or 'reachable', not {targets!r}"
                 )
-            array, meta, made = ops.sparse_conv_plan(coordinates, None, *geometry, targets, op)
+            array, meta, made = _build_map(coordinates, None, geometry, targets)
             target = coordinates if targets == "same" else made
         return ConvolutionPlan._make(array, tuple(meta.tolist()), coordinates, target, geometry)
 
@@ -169,12 +193,12 @@ class ConvolutionPlan:
         op = "convolution_plan"
         geometry = _geometry_of(op, coordinates, kernel_size, stride, dilation)
         if isinstance(targets, Tensor):
-            array, meta, _ = ops.sparse_conv_plan(targets, coordinates, *geometry, "given", op)
+            array, meta, _ = _build_map(targets, coordinates, geometry, "given")
             fine = targets
         else:
             if not isinstance(targets, str) or targets != "reachable":
                 raise ValueError(f"[lacewing.{op}] targets must be a tensor or 'reachable', not {targets!r}")
-            array, meta, fine = ops.sparse_conv_plan(None, coordinates, *geometry, "reachable", op)
+            array, meta, fine = _build_map(None, coordinates, geometry, "reachable")
         return ConvolutionPlan._make(array, tuple(meta.tolist()), fine, coordinates, geometry).transposed()
 
     def transposed(self) -> ConvolutionPlan:
@@ -197,14 +221,20 @@ class ConvolutionPlan:
 
     def to(self, device: torch.device | str) -> ConvolutionPlan:
         """The plan on another device."""
+        if not isinstance(device, (torch.device, str)):
+            raise TypeError(f"[lacewing.convolution_plan] device must be a torch.device or its name, not {device!r}")
         self._check_unchanged()
         source = self.source.to(device)
         target = source if self.target is self.source else self.target.to(device)
         return self._make(self._array.to(device), self._meta, source, target, self._geometry)
 
-    def _check_unchanged(self) -> None:
+    def is_unchanged(self) -> bool:
+        """Whether the coordinates are what they were when the plan was built, as far as their versions tell."""
         current = version_of(self.source), version_of(self.target)
-        if current != self._versions and not torch.compiler.is_compiling():
+        return current == self._versions or torch.compiler.is_compiling()
+
+    def _check_unchanged(self) -> None:
+        if not self.is_unchanged():
             raise ValueError(
                 "[lacewing.convolution_plan] the coordinates of the plan were changed in place after it was built"
             )
@@ -264,7 +294,7 @@ class ConvolutionPlan:
 
     def pairs(self, tap: int) -> tuple[Tensor, Tensor]:
         """Source and target rows of a tap, copied; both increase in the sorted order of the voxels."""
-        if not 0 <= tap < self.taps:
+        if not 0 <= integer("convolution_plan", "tap", tap) < self.taps:
             raise IndexError(f"[lacewing.convolution_plan] tap {tap} is out of range: there are {self.taps}")
         begin, end = self._meta[_HEADER + tap], self._meta[_HEADER + tap + 1]
         fine = self._array[begin:end].clone()

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from .._plan import check_tensor
-from .plan import ConvolutionPlan, check_plan
+from .._plan import check_tensor, check_text
+from .plan import ConvolutionPlan, check_plan, integer
 
 PoolMode = Literal["sum", "avg", "max"]
 
@@ -50,6 +50,7 @@ def pool(features: Tensor, plan: ConvolutionPlan, mode: PoolMode) -> Tensor:
     The result has the features' dtype, under autocast too; means of half types are summed and divided in float32.
     """
     _check("pool", features, plan)
+    check_text("pool", "mode", mode)
     result: Tensor = ops.sparse_pool(features, plan._array, plan._meta, mode)
     return result
 
@@ -64,6 +65,8 @@ def unpool(features: Tensor, plan: ConvolutionPlan) -> Tensor:
 
 def max_unpool(features: Tensor, rows: Tensor, plan: ConvolutionPlan) -> Tensor:
     """Back along ``max_pool_with_indices``: each entry goes to the source row it came from; the others are 0.
+
+    Entries of windows that overlap and have the same source are added: it is the transpose of the pooling.
 
     Raises ValueError for rows that are no source voxels of their target; traced and transformed calls do not look.
     """
@@ -80,5 +83,6 @@ def global_pool(features: Tensor, batch: Tensor, batch_size: int, mode: PoolMode
     """(voxels, C) to (batch_size, C): the sum, mean or maximum over the voxels of each batch item; 0 for empty ones."""
     check_tensor("global_pool", "features", features)
     check_tensor("global_pool", "batch", batch)
-    result: Tensor = ops.global_pool(features, batch, batch_size, mode)
+    check_text("global_pool", "mode", mode)
+    result: Tensor = ops.global_pool(features, batch, integer("global_pool", "batch_size", batch_size), mode)
     return result

@@ -22,8 +22,9 @@ class PlanCache:
     """The plans of one set of clouds: layers with the same coordinates and kernel share one.
 
     Coordinates are known by their tensor and its version, not by their values: the cache keeps them, and one that was
-    changed in place gets new plans. All strided layers with one stride lead to the same tensor of coarse coordinates,
-    whatever their kernel. Copies and pickles of a cache are empty: their tensors are others.
+    changed in place gets new plans (tensors of inference mode do not tell, nor does memory that is written past torch).
+    All strided layers with one stride lead to the same tensor of coarse coordinates, whatever their kernel. Copies and
+    pickles of a cache are empty: their tensors are others.
     """
 
     def __init__(self, algorithm: str = "automatic") -> None:
@@ -33,7 +34,7 @@ class PlanCache:
             )
         self.algorithm = algorithm
         self._plans: dict[tuple[_Identity, Geometry, object], ConvolutionPlan] = {}
-        self._strided: dict[tuple[_Identity, tuple[int, ...]], Tensor] = {}
+        self._strided: dict[tuple[_Identity, tuple[int, ...]], ConvolutionPlan] = {}
 
     def __getstate__(self) -> dict[str, str]:
         return {"algorithm": self.algorithm}
@@ -53,10 +54,10 @@ class PlanCache:
         if key not in self._plans:
             known = self._strided.get((source, stride)) if strided else None
             plan = ConvolutionPlan.build(
-                coordinates, kernel_size, stride, dilation, targets if known is None else known
+                coordinates, kernel_size, stride, dilation, known.target if known and known.is_unchanged() else targets
             ).with_algorithm(self.algorithm)
             if strided:
-                self._strided[source, stride] = plan.target
+                self._strided[source, stride] = plan
             self._plans[key] = plan
         return self._plans[key]
 
@@ -83,6 +84,20 @@ class PlanCache:
         return found.transposed()
 
 
+class _Clouds:
+    """What tells the number of clouds: it was given, or it follows from these voxels and from those before."""
+
+    def __init__(self, given: int | None, coordinates: Tensor, before: _Clouds | None = None) -> None:
+        self.given, self._coordinates, self._before = given, coordinates, before
+        self._count: int | None = given
+
+    def count(self) -> int:
+        if self._count is None:
+            here = int(self._coordinates[:, 0].max()) + 1 if len(self._coordinates) else 0
+            self._count = here if self._before is None else max(here, self._before.count())
+        return self._count
+
+
 class VoxelTensor:
     """Features (voxels, C) on coordinates (voxels, 1 + axes), int32 with the batch index first; distinct voxels.
 
@@ -106,7 +121,7 @@ class VoxelTensor:
         check_tensor("VoxelTensor", "coordinates", coordinates)
         if features.layout != torch.strided:
             raise ValueError(f"[lacewing.VoxelTensor] features must be a dense tensor, not one of {features.layout}")
-        if coordinates.dim() != 2 or coordinates.dtype != torch.int32:
+        if coordinates.dim() != 2 or coordinates.shape[1] < 2 or coordinates.dtype != torch.int32:
             raise ValueError(
                 f"[lacewing.VoxelTensor] coordinates must be int32 of shape (voxels, 1 + axes), not {coordinates.dtype}"
                 f" of shape {tuple(coordinates.shape)}"
@@ -123,8 +138,10 @@ class VoxelTensor:
             raise ValueError(f"[lacewing.VoxelTensor] stride must be {self.axes} positive integers, not {stride!r}")
         if batch_size is not None and (not hasattr(batch_size, "__index__") or batch_size < 0):
             raise ValueError(f"[lacewing.VoxelTensor] batch_size must be an integer of at least 0, not {batch_size!r}")
+        if cache is not None and not isinstance(cache, PlanCache):
+            raise TypeError(f"[lacewing.VoxelTensor] cache must be a PlanCache, not {type(cache).__name__}")
         self.cache = PlanCache() if cache is None else cache
-        self._batch_size = batch_size
+        self._clouds = _Clouds(batch_size, coordinates)
         self._way: tuple[ConvolutionPlan, ...] = ()
 
     @property
@@ -134,10 +151,12 @@ class VoxelTensor:
 
     @property
     def batch_size(self) -> int:
-        """The number of clouds: as given, or one more than the largest batch index."""
-        if self._batch_size is None:
-            self._batch_size = int(self.coordinates[:, 0].max()) + 1 if len(self.coordinates) else 0
-        return self._batch_size
+        """The number of clouds: as given, or one more than the largest batch index.
+
+        Batch indices of the voxels that layers and ``prune`` came from count too: a cloud that lost all of its voxels
+        is still one of the batch.
+        """
+        return self._clouds.count()
 
     @property
     def offsets(self) -> Tensor:
@@ -160,7 +179,9 @@ class VoxelTensor:
 
     def on(self, features: Tensor, coordinates: Tensor, stride: tuple[int, ...]) -> VoxelTensor:
         """Features on other voxels of the same clouds; shares the cache."""
-        result = VoxelTensor(features, coordinates, self._batch_size, stride, self.cache)
+        result = VoxelTensor(features, coordinates, self._clouds.given, stride, self.cache)
+        same = coordinates is self.coordinates or self._clouds.given is not None
+        result._clouds = self._clouds if same else _Clouds(None, coordinates, self._clouds)
         result._way = self._way
         return result
 
@@ -190,6 +211,10 @@ class VoxelTensor:
         if not isinstance(other, VoxelTensor):
             raise TypeError(f"[lacewing.VoxelTensor] the other must be a VoxelTensor, not {type(other).__name__}")
         other.check_coordinates(self.coordinates)
+        if other.stride != self.stride:
+            raise ValueError(
+                f"[lacewing.VoxelTensor] the two tensors have the strides {self.stride} and {other.stride}"
+            )
 
     def __add__(self, other: VoxelTensor) -> VoxelTensor:
         self._check_same(other)
@@ -209,23 +234,21 @@ class VoxelTensor:
                 f"[lacewing.VoxelTensor] mask must be {len(self.coordinates)} booleans, not {mask.dtype} of shape "
                 f"{tuple(mask.shape)}"
             )
-        kept = self.on(self.features[mask], self.coordinates[mask], self.stride)
-        kept._batch_size = self.batch_size  # a cloud that lost all voxels is still one of the batch
-        return kept
+        return self.on(self.features[mask], self.coordinates[mask], self.stride)
 
     def to(self, target: torch.device | str | torch.dtype) -> VoxelTensor:
         """The tensor on another device, with an empty cache, or with features of another dtype, on the same voxels."""
         if isinstance(target, torch.dtype):
             return self.map(lambda features: features.to(target))
+        if not isinstance(target, (torch.device, str)):
+            raise TypeError(f"[lacewing.VoxelTensor] to() takes a device or a dtype, not {target!r}")
         if self.coordinates.to(target) is self.coordinates:
             return self.replace(self.features.to(target))
-        return VoxelTensor(
-            self.features.to(target),
-            self.coordinates.to(target),
-            self._batch_size,
-            self.stride,
-            PlanCache(self.cache.algorithm),
+        moved = VoxelTensor(
+            self.features.to(target), self.coordinates.to(target), None, self.stride, PlanCache(self.cache.algorithm)
         )
+        moved._clouds = self._clouds
+        return moved
 
     def __len__(self) -> int:
         return len(self.coordinates)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from .._plan import check_tensor
+from .._plan import check_tensor, check_text
 
 Reduction = Literal["sum", "mean", "first"]
 
@@ -33,7 +33,10 @@ def quantize(points: Tensor, voxel_size: SupportsFloat | Sequence[SupportsFloat]
     check_tensor("quantize", "points", points)
     axes = points.shape[1] if points.dim() == 2 else 0  # of another rank: the op says so
     sizes = _numbers(voxel_size, axes)
-    items = torch.as_tensor(batch, device=points.device)
+    try:
+        items = torch.as_tensor(batch, device=points.device)
+    except (TypeError, RuntimeError, ValueError):
+        raise TypeError(f"[lacewing.quantize] batch must be an integer or a tensor, not {batch!r}") from None
     result: Tensor = ops.quantize(points, sizes, items)
     return result
 
@@ -55,5 +58,6 @@ def reduce_voxels(
     """
     check_tensor("reduce_voxels", "features", features)
     check_tensor("reduce_voxels", "coordinates", coordinates)
+    check_text("reduce_voxels", "reduction", reduction)
     merged, unique, inverse = ops.reduce_voxels(features, coordinates, reduction)
     return merged, unique, inverse

@@ -7,7 +7,8 @@
 | ``"minkowski"`` | (taps, Cin, Cout), or (Cin, Cout) for one tap | first axis fastest |
 | ``"torchsparse"`` | (taps, Cin, Cout), or (Cin, Cout) for one tap | first axis fastest if taps is odd |
 
-spconv 2.x multiplies by the weight of a layer with one tap as (Cin, Cout), whatever its shape says.
+spconv 2.x multiplies by the weight of a layer with one tap as (Cin, Cout), whatever its shape says, unless the layer
+has a stride.
 MinkowskiEngine's even kernels begin at the voxel itself, ours (and torchsparse's) earlier above size 2: such weights
 are refused.
 
@@ -22,21 +23,25 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from .._plan import check_tensor
 from .functional import weight_to_user
 from .layers import Pointwise, _Conv
+from .plan import PerAxis, per_axis
 
 Style = Literal["spconv", "spconv1", "minkowski", "torchsparse"]
 _STYLES = ("spconv", "spconv1", "minkowski", "torchsparse")
 
 
-def convert_weight(weight: Tensor, style: Style, kernel_size: tuple[int, ...]) -> Tensor:
-    """A weight of another library as (taps, 1, Cin, Cout), the internal layout."""
+def convert_weight(weight: Tensor, style: Style, kernel_size: PerAxis, *, strided: bool = False) -> Tensor:
+    """A weight of another library as (taps, 1, Cin, Cout), the internal layout; ``strided``: its layer has a stride."""
     if style not in _STYLES:
         raise ValueError(f"[lacewing.convert_weight] style must be one of {', '.join(_STYLES)}, not {style!r}")
+    check_tensor("convert_weight", "weight", weight)
+    kernel_size = per_axis("convert_weight", "kernel_size", kernel_size, 3)
     axes, taps = len(kernel_size), math.prod(kernel_size)
     if style == "spconv":
         _check(weight, weight.dim() == axes + 2 and tuple(weight.shape[1:-1]) == kernel_size, style, kernel_size)
-        if taps == 1:  # it reads the numbers of such a weight in their order, as (Cin, Cout)
+        if taps == 1 and not strided:  # it reads the numbers of such a weight in their order, as (Cin, Cout)
             return weight.contiguous().view(1, 1, weight.shape[-1], weight.shape[0])
         return weight.flatten(1, -2).permute(1, 2, 0).contiguous()[:, None]
     if style == "spconv1":
@@ -80,6 +85,8 @@ def convert_state_dict(state: Mapping[str, Tensor], style: Style, model: nn.Modu
     (1, Cout) loses its first dim, and the ``bn`` and ``linear`` inside of MinkowskiEngine's layers become our layer
     itself, or the ``module`` inside of a Pointwise.
     """
+    if not isinstance(state, Mapping):
+        raise TypeError(f"[lacewing.convert_state_dict] state must be a mapping, not {type(state).__name__}")
     layers = dict(model.named_modules())
     converted = {}
     for given, value in state.items():
@@ -87,7 +94,7 @@ def convert_state_dict(state: Mapping[str, Tensor], style: Style, model: nn.Modu
         prefix, _, name = key.rpartition(".")
         layer = layers.get(prefix)
         if isinstance(layer, _Conv) and name in ("weight", "kernel"):
-            internal = convert_weight(value, style, layer.kernel_size)
+            internal = convert_weight(value, style, layer.kernel_size, strided=math.prod(layer.stride) > 1)
             if tuple(internal.shape) != tuple(layer.weight.shape):
                 raise ValueError(
                     f"[lacewing.convert_state_dict] {given} of shape {tuple(value.shape)} does not fit the layer "

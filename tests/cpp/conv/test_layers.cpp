@@ -244,6 +244,29 @@ TEST(Layers, BuildNewPlansForCoordinatesThatWereChanged) {
   EXPECT_EQ(x.cache()->size(), 2U);
 }
 
+TEST(Layers, MakeCoarseVoxelsThatWereChangedAnew) {
+  const VoxelTensor x(at::ones({3, 1}), at::tensor({0, 0, 0, 1, 0, 4}, at::kInt).view({3, 2}));
+  nn::SparsePool(PoolOptions({2}).mode(PoolMode::sum))(x).coordinates().select(1, 1).add_(100);
+
+  const VoxelTensor y = nn::SparsePool(PoolOptions({3}).stride({2}).mode(PoolMode::sum))(x);
+
+  EXPECT_TRUE(at::equal(y.coordinates(), at::tensor({0, 0, 0, 2}, at::kInt).view({2, 2})));
+  EXPECT_TRUE(at::equal(y.features(), at::tensor({2.0F, 1.0F}).view({2, 1})));
+}
+
+TEST(Layers, CountCloudsThatLostTheirVoxels) {
+  const VoxelTensor x(at::ones({2, 2}), at::tensor({0, 0, 1, 1}, at::kInt).view({2, 2}));
+  nn::SparseConv layer(ConvOptions(2, 2, {1}).stride({2}).targets(ConvolutionTargets::reachable));
+
+  const VoxelTensor y = layer(x);  // no tap leads from voxel 1
+
+  EXPECT_EQ(y.size(), 1);
+  EXPECT_EQ(y.batch_size(), 2);
+  EXPECT_EQ(y.replace(y.features()).prune(at::zeros({1}, at::kBool)).batch_size(), 2);
+  EXPECT_EQ(layer->onto(x, at::tensor({4, 0}, at::kInt).view({1, 2})).batch_size(), 5);
+  EXPECT_EQ(VoxelTensor(x.features(), x.coordinates(), 7).prune(at::zeros({2}, at::kBool)).batch_size(), 7);
+}
+
 TEST(Layers, TransposedOnesBeginAsTorchs) {
   const nn::SparseConvTranspose up(ConvOptions(4, 100, {2, 2, 2}));
 
@@ -341,6 +364,18 @@ TEST(Layers, RefuseBadInputWithASentence) {
             "[lacewing.VoxelTensor] the two tensors lie on different voxels (10 and 9 of them)");
   EXPECT_EQ(sentence_of([&] { unit(x, x.replace(x.features().narrow(1, 0, 1))); }),
             "[lacewing.sparse_conv_unit] the residual has 1 channels, but there are 2 output channels");
+  EXPECT_EQ(sentence_of([&] { unit(x, x.map([](const at::Tensor& f) { return f.to(at::kFloat); })); }),
+            "[lacewing.ConvUnit] the residual has dtype float32 but features have float64");
+  EXPECT_EQ(sentence_of([&] { x + VoxelTensor(x.features(), x.coordinates(), 2, {2, 2}); }),
+            "[lacewing.VoxelTensor] the two tensors have the strides (1, 1) and (2, 2)");
+  EXPECT_EQ(sentence_of([&] { VoxelTensor(x.features(), at::zeros({10, 0}, at::kInt)); }),
+            "[lacewing.VoxelTensor] coordinates must be int32 of shape (voxels, 1 + axes), not int32 of shape (10, 0)");
+  EXPECT_EQ(sentence_of([&] { VoxelTensor(at::Tensor(), x.coordinates()); }),
+            "[lacewing.VoxelTensor] features and coordinates must be tensors");
+  EXPECT_EQ(sentence_of([&] { VoxelTensor(x.features().to_sparse(), x.coordinates()); }),
+            "[lacewing.VoxelTensor] features must be a dense tensor, not one of Sparse");
+  EXPECT_EQ(sentence_of([] { ConvolutionPlan::build(at::Tensor(), {{3, 3}}); }),
+            "[lacewing.convolution_plan] coordinates must be a tensor");
   EXPECT_EQ(sentence_of([&] { x.prune(x.features()); }),
             "[lacewing.VoxelTensor] mask must be 10 booleans, not float64 of shape (10, 2)");
 }
