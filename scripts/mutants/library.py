@@ -105,13 +105,14 @@ class LibraryBuild:
             raise BuildError(f"{self.build_dir} does not compile src/{unit}")
         words = shlex.split(command)
         output = words[words.index("-o") + 1]
+        launcher = [i for i, word in enumerate(words) if word.endswith("ccache")]
         kept = []
         skip = False
-        for word in words:
-            if skip or word in ("-c", "-o", "-MF", "-MT", "-MD", source) or word.endswith("ccache"):
-                skip = word in ("-o", "-MF", "-MT")
+        for word in words[launcher[0] + 1 if launcher else 0 :]:
+            if skip or word in ("-c", "-o", "-MF", "-MT", "-MD", "-include", source):
+                skip = word in ("-o", "-MF", "-MT", "-include")
                 continue
-            if not unit.endswith(".cu") and re.fullmatch(r"-O\d|-g\d?|-W(all|extra|pedantic)", word):
+            if not unit.endswith(".cu") and re.fullmatch(r"-O\d|-g\d?|-W(all|extra|pedantic|invalid-pch)", word):
                 continue
             kept.append(word.replace(f"-I{ROOT}", f"-I{self.tree.root}"))
         return kept, output
