@@ -1,7 +1,6 @@
 // The kernels under sparse convolution. Torch-free.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include <lacewing/dispatch/tag.h>
@@ -31,11 +30,6 @@ struct ConvMap {
   /// The order in which a target's products are added: the identity tap first, the others as they are numbered.
   std::int64_t tap_at(std::int64_t step) const {
     return step > identity_tap ? step : step == 0 && identity_tap >= 0 ? identity_tap : step - 1;
-  }
-  /// The one behind it in that order; some tap behind the last.
-  std::int64_t tap_after(std::int64_t tap) const {
-    const std::int64_t next = tap == identity_tap ? 0 : tap + 1;
-    return std::min(next == identity_tap ? next + 1 : next, taps - 1);
   }
   std::int64_t tiles() const { return (target_rows + kConvTileRows - 1) / kConvTileRows; }
 };

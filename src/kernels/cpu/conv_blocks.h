@@ -73,19 +73,21 @@ struct BlockSums {
   typename S::Vec values[Rows][Vectors];
 };
 
-/// Asks for so many columns of rows at pointers, ahead of their use; they will be written.
+/// Asks for columns [column, column + columns) of rows at pointers, ahead of their use; they will be written.
 template <typename A>
-LACEWING_INLINE void prefetch_rows(const A* const* rows, std::int64_t count, std::int64_t columns) {
+LACEWING_INLINE void prefetch_rows(const A* const* rows, std::int64_t count, std::int64_t column,
+                                   std::int64_t columns) {
   constexpr std::int64_t line = 64 / sizeof(A);
   for (std::int64_t i = 0; i < count; ++i) {
     for (std::int64_t c = 0; c < columns; c += line) {
-      __builtin_prefetch(rows[i] + c, 1);
+      __builtin_prefetch(rows[i] + column + c, 1);
     }
   }
 }
 
-/// Lines of memory that a block asks for on its way, some at each step: they are for a later block, so they go to the
-/// second-level cache. Free of branches, since a wrong guess would empty the pipeline that the sums keep full.
+/// Lines of memory that a block asks for on its way, some at each step, for a later block. They go through the
+/// first-level cache: asked for into the second level alone (prefetcht1), they came no sooner on the processor that
+/// this was measured on. Free of branches, since a wrong guess would empty the pipeline that the sums keep full.
 struct LinesAhead {
   const char* at = nullptr;
   std::int64_t across = 0;  ///< bytes between the lines of a step
@@ -95,22 +97,22 @@ struct LinesAhead {
   LACEWING_INLINE void ask() {
 #pragma GCC unroll 8
     for (int i = 0; i < Lines; ++i) {
-      __builtin_prefetch(at + i * across, 0, 2);
+      __builtin_prefetch(at + i * across);
     }
     at += along;
   }
 };
 
-/// c[i] = from[i] + a[i] @ b for Rows rows at pointers: a[i] has `depth` > 0 entries, b is (depth, columns) with stride
-/// ldb. As many rows behind them in `a` and `c` are asked for line by line on the way: all at once they would hold up
-/// the loads of b; the widest blocks ask for `lines` too. (A loop that might not run would make the compiler keep a
-/// second copy of the sums, on the stack.)
+/// c[i] = from[i] + a[i] @ b for Rows rows at pointers, where those of `from` and `c` are at `column`: a[i] has
+/// `depth` > 0 entries, b is (depth, columns) with stride ldb. As many rows behind them in `a` and `c` are asked for
+/// line by line on the way: all at once they would hold up the loads of b; the widest blocks ask for `lines` too. (A
+/// loop that might not run would make the compiler keep a second copy of the sums, on the stack.)
 template <typename A, int Rows, int Vectors, bool Part>
-LACEWING_BLOCK void row_block(const A* const* a, const A* const* from, A* const* c, const A* b, std::int64_t ldb,
-                              std::int64_t depth, LinesAhead lines, int part) {
+LACEWING_BLOCK void row_block(const A* const* a, const A* const* from, A* const* c, std::int64_t column, const A* b,
+                              std::int64_t ldb, std::int64_t depth, LinesAhead lines, int part) {
   constexpr std::int64_t line = 64 / sizeof(A);
   BlockSums<A, Rows, Vectors, Part> sums;
-  sums.load([&](int i) LACEWING_INLINE_LAMBDA { return from[i]; }, part);
+  sums.load([&](int i) LACEWING_INLINE_LAMBDA { return from[i] + column; }, part);
   std::int64_t k = 0;
   do {
     if constexpr (Vectors == kMostVectors<A>) {
@@ -119,7 +121,7 @@ LACEWING_BLOCK void row_block(const A* const* a, const A* const* from, A* const*
     if (k < Vectors * line) {
 #pragma GCC unroll 8
       for (int i = 0; i < Rows; ++i) {
-        __builtin_prefetch(c[Rows + i] + k, 1);
+        __builtin_prefetch(c[Rows + i] + column + k, 1);
       }
     }
 #pragma GCC unroll 8
@@ -131,21 +133,24 @@ LACEWING_BLOCK void row_block(const A* const* a, const A* const* from, A* const*
       sums.add([&](int i) LACEWING_INLINE_LAMBDA { return a[i][k]; }, b + k * ldb, part);
     } while (++k < end);
   } while (k < depth);
-  sums.store([&](int i) LACEWING_INLINE_LAMBDA { return c[i]; }, part);
+  sums.store([&](int i) LACEWING_INLINE_LAMBDA { return c[i] + column; }, part);
 }
 
 /// c[i, :] += sum over p of a[p][i] * b[p][:] for Rows entries of each a[p]: a block of a sum of outer products. There
-/// is at least one pair. The widest blocks ask for the line at ahead[p] + ahead_offset bytes on the way.
+/// is at least one pair. The widest blocks ask for the line at ahead[p] + ahead_offset bytes on the way, and for a
+/// block of the same size at `next_c`.
 template <typename A, int Rows, int Vectors, bool Part>
 LACEWING_BLOCK void outer_block(const A* const* a, std::int64_t a_offset, const A* const* b, std::int64_t b_offset,
                                 std::int64_t pairs, const char* const* ahead, std::int64_t ahead_offset, A* c,
-                                std::int64_t ldc, int part) {
+                                const A* next_c, std::int64_t ldc, int part) {
   const auto row = [&](int i) LACEWING_INLINE_LAMBDA { return c + i * ldc; };
   BlockSums<A, Rows, Vectors, Part> sums;
   sums.load(row, part);
   std::int64_t p = 0;
   do {
     if constexpr (Vectors == kMostVectors<A>) {
+      const std::int64_t line = p % (Rows * Vectors);
+      __builtin_prefetch(next_c + line / Vectors * ldc + line % Vectors * Simd<A>::lanes, 1);
       __builtin_prefetch(ahead[p] + ahead_offset, 0, 2);
     }
     const A* const left = a[p] + a_offset;
@@ -179,32 +184,35 @@ LACEWING_INLINE void for_row_blocks(std::int64_t rows, F&& f) {
   }
 }
 
-/// Covers `columns` by blocks of vectors of nearly equal width, then the rest of a vector:
-/// f(integral_constant<Vectors>, bool_constant<Part>, first column, part).
+/// Covers `columns` by blocks of vectors of nearly equal width, those of one width in runs of up to `most_columns`
+/// columns, then by the rest of a vector: f(integral_constant<Vectors>, bool_constant<Part>, first column, blocks,
+/// part).
 template <typename A, typename F>
-LACEWING_INLINE void for_column_blocks(std::int64_t columns, F&& f) {
+LACEWING_INLINE void for_column_runs(std::int64_t columns, std::int64_t most_columns, F&& f) {
   constexpr int lanes = Simd<A>::lanes;
   std::int64_t at = 0;
   for (std::int64_t left = columns / lanes; left > 0;) {
     const std::int64_t blocks = (left + kMostVectors<A> - 1) / kMostVectors<A>;
     const std::int64_t width = (left + blocks - 1) / blocks;
+    const std::int64_t alike = left % blocks == 0 ? blocks : left % blocks;
+    const std::int64_t run = std::clamp(most_columns / (width * lanes), std::int64_t{1}, alike);
     if constexpr (kMostVectors<A> == 4) {
       if (width == 4) {
-        f(std::integral_constant<int, 4>{}, std::false_type{}, at, 0);
+        f(std::integral_constant<int, 4>{}, std::false_type{}, at, run, 0);
       } else if (width == 3) {
-        f(std::integral_constant<int, 3>{}, std::false_type{}, at, 0);
+        f(std::integral_constant<int, 3>{}, std::false_type{}, at, run, 0);
       }
     }
     if (width == 2) {
-      f(std::integral_constant<int, 2>{}, std::false_type{}, at, 0);
+      f(std::integral_constant<int, 2>{}, std::false_type{}, at, run, 0);
     } else if (width == 1) {
-      f(std::integral_constant<int, 1>{}, std::false_type{}, at, 0);
+      f(std::integral_constant<int, 1>{}, std::false_type{}, at, run, 0);
     }
-    at += width * lanes;
-    left -= width;
+    at += run * width * lanes;
+    left -= run * width;
   }
   if (at < columns) {
-    f(std::integral_constant<int, 1>{}, std::true_type{}, at, static_cast<int>(columns - at));
+    f(std::integral_constant<int, 1>{}, std::true_type{}, at, std::int64_t{1}, static_cast<int>(columns - at));
   }
 }
 

@@ -42,18 +42,41 @@ void share_tiles(const CpuExecutor& executor, std::int64_t rows, std::int64_t ti
   });
 }
 
-/// Calls f(tap, first pair, last pair) for the taps that have pairs in the tile of sorted targets [begin, end). The
-/// one that has all of its rows comes first.
+/// The row of x that a pair reads.
+template <typename T, typename Args>
+const T* x_row(const Args& args, std::int64_t pair) {
+  return static_cast<const T*>(args.x) + args.map.source[pair] * args.x_stride;
+}
+
+/// The pairs of a tap that lie in a tile.
+struct TapPairs {
+  std::int64_t tap = 0;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+
+  std::int64_t count() const { return last - first; }
+};
+
+/// Calls f(pairs, pairs of the next tap) for the taps that have some in the tile of sorted targets [begin, end); behind
+/// the last one comes none. The one that has all of the tile's rows comes first.
 template <typename F>
 LACEWING_INLINE void for_tile_taps(const ConvMap& map, std::int64_t begin, std::int64_t end, F&& f) {
+  TapPairs waiting;  // until the one behind it is found
   const std::int64_t first = begin / kConvTileRows;
   const std::int64_t last = (end + kConvTileRows - 1) / kConvTileRows;
   for (std::int64_t step = 0; step < map.taps; ++step) {
     const std::int64_t tap = map.tap_at(step);
     const std::int32_t* const table = map.target_tiles + tap * (map.tiles() + 1);
-    if (table[first] < table[last]) {
-      f(tap, map.tap_offsets[tap] + table[first], map.tap_offsets[tap] + table[last]);
+    const TapPairs found{tap, map.tap_offsets[tap] + table[first], map.tap_offsets[tap] + table[last]};
+    if (found.count() > 0) {
+      if (waiting.count() > 0) {
+        f(waiting, found);
+      }
+      waiting = found;
     }
+  }
+  if (waiting.count() > 0) {
+    f(waiting, TapPairs{});
   }
 }
 
@@ -143,16 +166,17 @@ class TileConv {
     }
   }
 
-  /// Calls f(source rows, output rows, count) for the pairs [first, last), some at a time; channels from these columns.
+  /// Calls f(source rows, output rows, count) for the pairs of a tap, some at a time; channels from these columns.
+  /// Behind the rows come those that f may ask for: the first ones of the next call, of the next tap in the end.
   template <typename F>
-  LACEWING_INLINE void for_rows(std::int64_t first, std::int64_t last, std::int64_t channel, std::int64_t channels,
-                                std::int64_t column, F&& f) {
-    for (std::int64_t p = first; p < last; p += kConvPackedRows) {
-      const std::int64_t count = std::min(kConvPackedRows, last - p);
+  LACEWING_INLINE void for_rows(const TapPairs& pairs, const TapPairs& next, std::int64_t channel,
+                                std::int64_t channels, std::int64_t column, F&& f) {
+    for (std::int64_t p = pairs.first; p < pairs.last; p += kConvPackedRows) {
+      const std::int64_t count = std::min(kConvPackedRows, pairs.last - p);
       const Acc* source[kConvPackedRows + kMostRows];
       Acc* sum[kConvPackedRows + kMostRows];
       for (std::int64_t i = 0; i < count; ++i) {
-        const T* const from = static_cast<const T*>(args_.x) + args_.map.source[p + i] * args_.x_stride + channel;
+        const T* const from = x_row<T>(args_, p + i) + channel;
         if constexpr (is_narrow_v<T>) {
           Acc* const to = rows_ + i * channels;
           widen_row(from, to, channels);
@@ -162,54 +186,70 @@ class TileConv {
         }
         sum[i] = sum_row(args_.map.target[p + i]) + column;
       }
-      // A block asks for as many rows behind it: behind the last ones, for rows that are near.
-      std::fill_n(source + count, kMostRows, source[count - 1]);
-      std::fill_n(sum + count, kMostRows, sum[count - 1]);
+      const TapPairs later = p + count < pairs.last ? TapPairs{pairs.tap, p + count, pairs.last} : next;
+      for (std::int64_t i = 0; i < kMostRows; ++i) {
+        source[count + i] = source[count - 1];
+        sum[count + i] = sum[count - 1];
+        if (i < later.count()) {
+          sum[count + i] = sum_row(args_.map.target[later.first + i]) + column;
+          if constexpr (!is_narrow_v<T>) {
+            source[count + i] = x_row<T>(args_, later.first + i) + channel;
+          }
+        }
+      }
       f(source, sum, count);
     }
   }
 
-  /// Columns of outputs go outermost, then pieces of the input channels: a tile's piece of the inputs that it meets
-  /// under all taps stays in the second-level cache.
+  /// Pieces of the weight go outermost, then the taps, then blocks of rows: under all columns of a piece, the inputs of
+  /// a block stay in the first-level cache.
   void add_group(std::int64_t group, std::int64_t begin, std::int64_t end) {
-    for_column_blocks<Acc>(args_.out, [&](auto vectors, auto is_part, std::int64_t column,
-                                          int part) LACEWING_INLINE_LAMBDA {
-      const std::int64_t columns = decltype(is_part)::value ? part : decltype(vectors)::value * Simd<Acc>::lanes;
-      const FirstSums first_sums(args_, group * args_.out + column, columns);
-      const bool starts_itself = args_.map.identity_tap >= 0 && args_.in > 0;
-      if (!starts_itself) {
-        start(begin, end, group * args_.out + column, columns);
-      }
-      for (std::int64_t channel = 0; channel < args_.in; channel += kConvDepth) {
-        const std::int64_t depth = std::min(kConvDepth, args_.in - channel);
-        for_tile_taps(
-            args_.map, begin, end, [&](std::int64_t tap, std::int64_t first, std::int64_t last) LACEWING_INLINE_LAMBDA {
-              const auto [weight, stride] = weight_block(tap * args_.groups + group, channel, depth, column, columns);
-              const bool starts = starts_itself && channel == 0 && tap == args_.map.identity_tap;
-              const std::int64_t next_tap = args_.map.tap_after(tap);
-              const WeightAhead later(args_, next_tap * args_.groups + group, channel, depth, column, columns);
-              std::int64_t block = 0;
-              const auto lines = [&](const Acc* near) LACEWING_INLINE_LAMBDA {
-                return decltype(vectors)::value == kMostVectors<Acc> ? later.lines(block++, near) : LinesAhead{};
-              };
-              for_rows(first, last, group * args_.in + channel, depth, group * args_.out + column,
-                       [&](const Acc* const* source, Acc* const* sum, std::int64_t count) LACEWING_INLINE_LAMBDA {
-                         for_row_blocks<decltype(vectors)::value>(count, [&](auto rows,
-                                                                             std::int64_t at) LACEWING_INLINE_LAMBDA {
-                           // The next block's rows lie anywhere: they are on their way while this one is computed.
-                           // A flat block has no time to ask for all of their columns.
-                           if (depth < columns) {
-                             prefetch_rows<Acc>(sum + at + decltype(rows)::value, decltype(rows)::value, columns);
-                           }
-                           row_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
-                               source + at, starts ? first_sums.rows : sum + at, sum + at, weight, stride, depth,
-                               lines(source[at]), part);
-                         });
-                       });
-            });
-      }
-      finish(begin, end, group * args_.out + column, columns);
-    });
+    for_column_runs<Acc>(
+        args_.out, conv_columns(sizeof(Acc)),
+        [&](auto vectors, auto is_part, std::int64_t column, std::int64_t blocks, int part) LACEWING_INLINE_LAMBDA {
+          const std::int64_t width = decltype(is_part)::value ? part : decltype(vectors)::value * Simd<Acc>::lanes;
+          const std::int64_t columns = blocks * width;
+          const FirstSums first_sums(args_, group * args_.out + column, columns);
+          const bool starts_itself = args_.map.identity_tap >= 0 && args_.in > 0;
+          if (!starts_itself) {
+            start(begin, end, group * args_.out + column, columns);
+          }
+          for (std::int64_t channel = 0; channel < args_.in; channel += kConvDepth) {
+            const std::int64_t depth = std::min(kConvDepth, args_.in - channel);
+            for_tile_taps(
+                args_.map, begin, end, [&](const TapPairs& pairs, const TapPairs& next) LACEWING_INLINE_LAMBDA {
+                  const std::int64_t tap = pairs.tap;
+                  const WeightPiece weight =
+                      weight_piece(tap * args_.groups + group, channel, depth, column, columns, width);
+                  const bool starts = starts_itself && channel == 0 && tap == args_.map.identity_tap;
+                  using Ahead = WeightAhead<decltype(vectors)::value>;
+                  const Ahead later = next.count() > 0
+                                          ? Ahead(args_, next.tap * args_.groups + group, channel, depth, column)
+                                          : Ahead();
+                  std::int64_t block = 0;
+                  for_rows(
+                      pairs, next, group * args_.in + channel, depth, group * args_.out + column,
+                      [&](const Acc* const* source, Acc* const* sum, std::int64_t count) LACEWING_INLINE_LAMBDA {
+                        for_row_blocks<decltype(vectors)::value>(count, [&](auto rows,
+                                                                            std::int64_t at) LACEWING_INLINE_LAMBDA {
+                          for (std::int64_t c = 0; c < columns; c += width) {
+                            // The next block's rows lie anywhere: they are on their way while this one is computed.
+                            // A flat block has no time to ask for all of their columns.
+                            if (depth < width) {
+                              prefetch_rows<Acc>(sum + at + decltype(rows)::value, decltype(rows)::value, c, width);
+                            }
+                            row_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
+                                source + at, starts ? first_sums.rows : sum + at, sum + at, c,
+                                weight.data + c * weight.column, weight.stride, depth,
+                                later.lines(block, c, source[at]), part);
+                          }
+                          ++block;
+                        });
+                      });
+                });
+          }
+          finish(begin, end, group * args_.out + column, columns);
+        });
   }
 
   /// What sums start from, the bias or zeros, as the rows of a block.
@@ -227,41 +267,51 @@ class TileConv {
     Acc* rows[kMostRows];
   };
 
-  /// Where the block of the weight lies in memory that the next tap needs, and which of its lines the blocks of rows of
-  /// this tap ask for.
+  /// Where the piece of the weight lies in memory that the next tap needs, and which of its lines the blocks of this
+  /// tap ask for: those of the widest kind, of Vectors vectors, for the columns that they compute.
+  template <int Vectors>
   class WeightAhead {
    public:
+    WeightAhead() = default;
     WeightAhead(const ConvArgs& args, std::int64_t matrix, std::int64_t channel, std::int64_t depth,
-                std::int64_t column, std::int64_t columns) {
-      const T* const from = weight_at(args, matrix, channel, column);
-      const std::int64_t size = sizeof(T);
-      const std::int64_t steps = (depth + kLine - 1) / kLine;
-      const std::int64_t vectors = (columns + Simd<Acc>::lanes - 1) / Simd<Acc>::lanes;
-      first_ = reinterpret_cast<const char*>(from);
+                std::int64_t column)
+        : first_(reinterpret_cast<const char*>(weight_at(args, matrix, channel, column))) {
+      constexpr std::int64_t size = sizeof(T);
+      constexpr std::int64_t lanes = Simd<Acc>::lanes;
+      constexpr std::int64_t line = 64 / sizeof(Acc);
+      const std::int64_t steps = (depth + line - 1) / line;
       if (args.transposed) {  // a block asks for some rows, from their begin to their end
-        lines_ = {first_, args.in * size, kLine * size};
-        advance_ = vectors * args.in * size;
-        blocks_ = columns / vectors;
+        across_ = args.in * size;
+        along_ = line * size;
+        column_ = args.in * size;
+        advance_ = Vectors * args.in * size;
+        blocks_ = lanes;
       } else {  // a block asks for one row at each step
-        lines_ = {first_, Simd<Acc>::lanes * size, args.out * size};
+        across_ = lanes * size;
+        along_ = args.out * size;
+        column_ = size;
         advance_ = steps * args.out * size;
         blocks_ = (depth + steps - 1) / steps;
       }
     }
 
-    /// Those of a block; of one too many, lines that are near anyway.
-    LACEWING_INLINE LinesAhead lines(std::int64_t block, const Acc* near) const {
+    /// Those of the block at `column` of the tap's block of rows number `block`; of one too many, lines that are near
+    /// anyway.
+    LACEWING_INLINE LinesAhead lines(std::int64_t block, std::int64_t column, const Acc* near) const {
+      if constexpr (Vectors < kMostVectors<Acc>) {
+        return {};
+      }
       const bool asks = block < blocks_;
-      return {asks ? first_ + block * advance_ : reinterpret_cast<const char*>(near), asks ? lines_.across : 0,
-              asks ? lines_.along : 0};
+      return {asks ? first_ + block * advance_ + column * column_ : reinterpret_cast<const char*>(near),
+              asks ? across_ : 0, asks ? along_ : 0};
     }
 
    private:
-    static constexpr std::int64_t kLine = 64 / sizeof(Acc);
-
     const char* first_ = nullptr;
-    LinesAhead lines_;
-    std::int64_t advance_ = 0;
+    std::int64_t across_ = 0;   ///< bytes between the lines of a step,
+    std::int64_t along_ = 0;    ///< between steps,
+    std::int64_t column_ = 0;   ///< between columns,
+    std::int64_t advance_ = 0;  ///< between blocks of rows
     std::int64_t blocks_ = 0;
   };
 
@@ -271,35 +321,48 @@ class TileConv {
     return args.transposed ? whole + column * args.in + channel : whole + channel * args.out + column;
   }
 
-  /// A block of a matrix of the weight, (depth, columns), in place or in scratch, and the stride of its rows.
-  LACEWING_INLINE std::pair<const Acc*, std::int64_t> weight_block(std::int64_t matrix, std::int64_t channel,
-                                                                   std::int64_t depth, std::int64_t column,
-                                                                   std::int64_t columns) {
-    const T* const from = weight_at(args_, matrix, channel, column);
-    if constexpr (is_narrow_v<T>) {
-      for (std::int64_t i = 0; i < depth; ++i) {
-        for (std::int64_t o = 0; o < columns; ++o) {
-          weight_[i * columns + o] = widen(args_.transposed ? from[o * args_.in + i] : from[i * args_.out + o]);
-        }
+  /// A piece of a matrix of the weight, (depth, columns), in place or in scratch. Its block of columns at c lies at
+  /// data + c * column and has rows of this stride.
+  struct WeightPiece {
+    const Acc* data;
+    std::int64_t column;
+    std::int64_t stride;
+  };
+
+  /// In scratch, a block of `width` columns follows the other.
+  LACEWING_INLINE WeightPiece weight_piece(std::int64_t matrix, std::int64_t channel, std::int64_t depth,
+                                           std::int64_t column, std::int64_t columns, std::int64_t width) {
+    if constexpr (!is_narrow_v<T>) {
+      if (!schedule_.packs_weight) {
+        return {weight_at(args_, matrix, channel, column), 1, args_.out};
       }
-    } else if (!schedule_.packs_weight) {
-      return {from, args_.out};
-    } else {
-      transpose_block(from, args_.in, weight_, depth, columns);
     }
-    return {weight_, columns};
+    for (std::int64_t c = 0; c < columns; c += width) {
+      const T* const from = weight_at(args_, matrix, channel, column + c);
+      Acc* const to = weight_ + c * depth;
+      if constexpr (is_narrow_v<T>) {
+        for (std::int64_t i = 0; i < depth; ++i) {
+          for (std::int64_t o = 0; o < width; ++o) {
+            to[i * width + o] = widen(args_.transposed ? from[o * args_.in + i] : from[i * args_.out + o]);
+          }
+        }
+      } else {
+        transpose_block(from, args_.in, to, depth, width);
+      }
+    }
+    return {weight_, depth, width};
   }
 
   void add_depthwise(std::int64_t begin, std::int64_t end) {
-    for_tile_taps(args_.map, begin, end, [&](std::int64_t tap, std::int64_t first, std::int64_t last) {
-      const T* const from = static_cast<const T*>(args_.weight) + tap * args_.groups;
+    for_tile_taps(args_.map, begin, end, [&](const TapPairs& pairs, const TapPairs& next) {
+      const T* const from = static_cast<const T*>(args_.weight) + pairs.tap * args_.groups;
       const Acc* weight = weight_;
       if constexpr (is_narrow_v<T>) {
         widen_row(from, weight_, args_.groups);
       } else {
         weight = from;
       }
-      for_rows(first, last, 0, args_.groups, 0,
+      for_rows(pairs, next, 0, args_.groups, 0,
                [&](const Acc* const* source, Acc* const* sum, std::int64_t count) LACEWING_INLINE_LAMBDA {
                  for (std::int64_t i = 0; i < count; ++i) {
                    const Acc* const x = source[i];
@@ -366,7 +429,7 @@ class TileWeightGrad {
     const Acc* left[kConvPairBlock];
     const Acc* right[kConvPairBlock];
     for (std::int64_t i = 0; i < block.count; ++i) {
-      left[i] = row(x_row(block.first + i), args_.groups * args_.in, 0, i);
+      left[i] = row(x_row<T>(args_, block.first + i), args_.groups * args_.in, 0, i);
       right[i] = row(grad_row(block.first + i), args_.groups * args_.out, kConvPairBlock * args_.groups * args_.in, i);
     }
     if (args_.in == 1 && args_.out == 1) {
@@ -381,9 +444,6 @@ class TileWeightGrad {
   }
 
  private:
-  const T* x_row(std::int64_t pair) const {
-    return static_cast<const T*>(args_.x) + args_.map.source[pair] * args_.x_stride;
-  }
   const T* grad_row(std::int64_t pair) const {
     return static_cast<const T*>(args_.grad) + args_.map.target[pair] * args_.grad_stride;
   }
@@ -408,7 +468,7 @@ class TileWeightGrad {
     for (std::int64_t i = 0; i < count; ++i) {
       const bool has = i < next.count;
       ahead_[0][i] =
-          has ? reinterpret_cast<const char*>(x_row(next.first + i)) : reinterpret_cast<const char*>(near[i]);
+          has ? reinterpret_cast<const char*>(x_row<T>(args_, next.first + i)) : reinterpret_cast<const char*>(near[i]);
       ahead_[1][i] = has ? reinterpret_cast<const char*>(grad_row(next.first + i)) : ahead_[0][i];
     }
     for (std::int64_t i = 0; i < count; ++i) {
@@ -432,17 +492,20 @@ class TileWeightGrad {
                  std::int64_t begin, std::int64_t end, Acc* sum) {
     const std::int64_t left_lines = lines_of(args_.groups * args_.in);
     const std::int64_t lines = left_lines + lines_of(args_.groups * args_.out);
-    for_column_blocks<Acc>(
-        args_.out, [&](auto vectors, auto is_part, std::int64_t column, int part) LACEWING_INLINE_LAMBDA {
+    for_column_runs<Acc>(
+        args_.out, 1,
+        [&](auto vectors, auto is_part, std::int64_t column, std::int64_t /*blocks*/, int part) LACEWING_INLINE_LAMBDA {
           for_row_blocks<decltype(vectors)::value>(end - begin, [&](auto rows, std::int64_t at) LACEWING_INLINE_LAMBDA {
             // One line of each of the next rows in each call, first of x, then of the upstream gradient, until all are
             // on their way.
             const std::int64_t call = call_++;
             const int side = call < left_lines ? 0 : call < lines ? 1 : 2;
             const std::int64_t line = side == 0 ? call : side == 1 ? call - left_lines : 0;
+            Acc* const c = sum + (begin + at) * args_.out + column;
+            const bool has_next = at + 2 * decltype(rows)::value <= end - begin;
             outer_block<Acc, decltype(rows)::value, decltype(vectors)::value, decltype(is_part)::value>(
                 left, group * args_.in + begin + at, right, group * args_.out + column, count, ahead_[side], 64 * line,
-                sum + (begin + at) * args_.out + column, args_.out, part);
+                c, has_next ? c + decltype(rows)::value * args_.out : c, args_.out, part);
           });
         });
   }
@@ -504,13 +567,13 @@ void weight_grad_typed(const ConvWeightGradArgs& args, const WeightGradSchedule&
         waiting = next;
       };
       for (std::int64_t row = 0; row < map.target_rows; row += schedule.tile_rows) {
-        for_tile_taps(map, row, std::min(row + schedule.tile_rows, map.target_rows),
-                      [&](std::int64_t tap, std::int64_t first, std::int64_t last) {
-                        const RowShare share = share_of(tap);
-                        for (std::int64_t p = first; p < last && share.begin < share.end; p += kConvPairBlock) {
-                          push({tap, p, std::min(kConvPairBlock, last - p), share});
-                        }
-                      });
+        for_tile_taps(
+            map, row, std::min(row + schedule.tile_rows, map.target_rows), [&](const TapPairs& pairs, const TapPairs&) {
+              const RowShare share = share_of(pairs.tap);
+              for (std::int64_t p = pairs.first; p < pairs.last && share.begin < share.end; p += kConvPairBlock) {
+                push({pairs.tap, p, std::min(kConvPairBlock, pairs.last - p), share});
+              }
+            });
       }
       push({});
       if constexpr (is_narrow_v<T>) {

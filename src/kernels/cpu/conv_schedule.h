@@ -11,10 +11,10 @@ namespace lacewing::kernels::cpu {
 
 struct ConvSchedule {
   bool depthwise = false;
-  bool packs_weight = false;   ///< a block of columns of a tap's weight is copied to scratch, widened or transposed
-  bool widens = false;         ///< rows are widened into scratch, outputs summed in a buffer of floats
-  std::int64_t tile_rows = 0;  ///< outputs of a task, a multiple of kConvTileRows
-  std::int64_t weight_scratch = 0;  ///< elements of the accumulate type for each thread: a block of a tap's weight,
+  bool packs_weight = false;        ///< a piece of a tap's weight is copied to scratch, widened or transposed
+  bool widens = false;              ///< rows are widened into scratch, outputs summed in a buffer of floats
+  std::int64_t tile_rows = 0;       ///< outputs of a task, a multiple of kConvTileRows
+  std::int64_t weight_scratch = 0;  ///< elements of the accumulate type for each thread: a piece of a tap's weight,
   std::int64_t scratch = 0;         ///< and all, with the widened rows
   std::int64_t sums = 0;            ///< elements of the buffer of floats, shared
   std::int64_t element_size = 4;    ///< of the accumulate type
@@ -22,10 +22,11 @@ struct ConvSchedule {
   std::int64_t workspace(int threads) const { return (scratch * threads + sums) * element_size; }
 };
 
-/// Columns of the widest block: four vectors of the widest kind.
-inline constexpr std::int64_t kConvMostColumns = 64;
-/// Input channels of a block: with them, a block of the weight fits the second-level cache beside the rows of a tile.
+/// Input channels and columns of a piece of a tap's weight: it stays in the second-level cache while the pairs of a
+/// tile pass by.
 inline constexpr std::int64_t kConvDepth = 256;
+inline constexpr std::int64_t kConvMostColumns = 256;
+inline constexpr std::int64_t conv_columns(std::int64_t element_size) { return kConvMostColumns * 4 / element_size; }
 /// Rows whose addresses are gathered, or which are widened, at a time.
 inline constexpr std::int64_t kConvPackedRows = 96;
 
@@ -35,12 +36,11 @@ inline ConvSchedule schedule_conv(const ConvArgs& args) {
   schedule.element_size = args.type == ScalarType::f64 ? 8 : 4;
   schedule.depthwise = args.in == 1 && args.out == 1;
   schedule.packs_weight = schedule.widens || (args.transposed && !schedule.depthwise);
-  // Wide channels amortise the weight over more rows; narrow ones keep the tile in the second-level cache.
-  const std::int64_t matrix = args.in * args.out;
-  schedule.tile_rows = matrix >= 128 * 128 ? 1024 : 512;
+  schedule.tile_rows = 2048;  // a weight that is copied, or comes from memory, pays over so many rows
   const std::int64_t depth = schedule.depthwise ? args.groups : std::min(args.in, kConvDepth);
   if (schedule.packs_weight) {
-    schedule.weight_scratch = schedule.depthwise ? depth : depth * kConvMostColumns;
+    const std::int64_t columns = std::min(args.out, conv_columns(schedule.element_size));
+    schedule.weight_scratch = schedule.depthwise ? depth : depth * columns;
   }
   schedule.scratch = schedule.weight_scratch + (schedule.widens ? kConvPackedRows * depth : 0);
   schedule.sums = schedule.widens ? args.map.target_rows * args.groups * args.out : 0;
@@ -60,8 +60,9 @@ struct WeightGradSchedule {
   std::int64_t workspace(int threads) const { return (scratch * threads + sums) * element_size; }
 };
 
-/// Pairs whose rows are read at a time: a block's share of them stays in the first-level cache.
-inline constexpr std::int64_t kConvPairBlock = 128;
+/// Pairs whose rows are read at a time. A block of the gradient is loaded and stored once for all of them; their rows
+/// stay in the second-level cache.
+inline constexpr std::int64_t kConvPairBlock = 256;
 
 inline WeightGradSchedule schedule_weight_grad(const ConvWeightGradArgs& args) {
   WeightGradSchedule schedule;

@@ -108,8 +108,9 @@ TEST(KernelMap, DoesNotDependOnTheNumberOfThreads) {
 struct Channels {
   std::int64_t groups, in, out;
 };
-constexpr Channels kChannels[] = {{1, 4, 32}, {1, 16, 16}, {1, 64, 64}, {1, 37, 53},
-                                  {3, 5, 9},  {20, 1, 1},  {1, 260, 70}};
+/// With more input channels than a piece of the weight has, with more columns, and with blocks of two widths.
+constexpr Channels kChannels[] = {{1, 4, 32}, {1, 16, 16},  {1, 64, 64}, {1, 37, 53}, {3, 5, 9},
+                                  {20, 1, 1}, {1, 260, 70}, {1, 5, 332}, {1, 12, 112}};
 
 /// Operands of a convolution in one type, small integers so that every sum is exact.
 struct ConvProblem {
