@@ -137,8 +137,8 @@ LACEWING_BLOCK void row_block(const A* const* a, const A* const* from, A* const*
 }
 
 /// c[i, :] += sum over p of a[p][i] * b[p][:] for Rows entries of each a[p]: a block of a sum of outer products. There
-/// is at least one pair. The widest blocks ask for the line at ahead[p] + ahead_offset bytes on the way, and for a
-/// block of the same size at `next_c`.
+/// is at least one pair. The widest blocks ask for the line at ahead[p] + ahead_offset bytes on the way; those of four
+/// vectors, which leave room for more loads, for a block of the same size at `next_c` too.
 template <typename A, int Rows, int Vectors, bool Part>
 LACEWING_BLOCK void outer_block(const A* const* a, std::int64_t a_offset, const A* const* b, std::int64_t b_offset,
                                 std::int64_t pairs, const char* const* ahead, std::int64_t ahead_offset, A* c,
@@ -149,9 +149,11 @@ LACEWING_BLOCK void outer_block(const A* const* a, std::int64_t a_offset, const 
   std::int64_t p = 0;
   do {
     if constexpr (Vectors == kMostVectors<A>) {
+      __builtin_prefetch(ahead[p] + ahead_offset, 0, 2);
+    }
+    if constexpr (Vectors == 4) {
       const std::int64_t line = p % (Rows * Vectors);
       __builtin_prefetch(next_c + line / Vectors * ldc + line % Vectors * Simd<A>::lanes, 1);
-      __builtin_prefetch(ahead[p] + ahead_offset, 0, 2);
     }
     const A* const left = a[p] + a_offset;
     sums.add([&](int i) LACEWING_INLINE_LAMBDA { return left[i]; }, b[p] + b_offset, part);
