@@ -405,7 +405,10 @@ std::int64_t share_boundary(const ConvMap& map, std::int64_t tap, std::int64_t r
   return std::min(rows, rows * wanted / pairs / kBlock * kBlock);
 }
 
-/// Up to kConvPairBlock pairs of a tap, and the rows of its gradient that a worker adds them to.
+/// Pairs of a block: narrow vectors have smaller blocks of sums, which want the pairs' rows closer at hand.
+constexpr std::int64_t kPairBlock = kMostVectors<float> == 4 ? kConvPairBlock : kConvPairBlock / 2;
+
+/// Up to kPairBlock pairs of a tap, and the rows of its gradient that a worker adds them to.
 struct PairBlock {
   std::int64_t tap = 0;
   std::int64_t first = 0;
@@ -567,13 +570,13 @@ void weight_grad_typed(const ConvWeightGradArgs& args, const WeightGradSchedule&
         waiting = next;
       };
       for (std::int64_t row = 0; row < map.target_rows; row += schedule.tile_rows) {
-        for_tile_taps(
-            map, row, std::min(row + schedule.tile_rows, map.target_rows), [&](const TapPairs& pairs, const TapPairs&) {
-              const RowShare share = share_of(pairs.tap);
-              for (std::int64_t p = pairs.first; p < pairs.last && share.begin < share.end; p += kConvPairBlock) {
-                push({pairs.tap, p, std::min(kConvPairBlock, pairs.last - p), share});
-              }
-            });
+        for_tile_taps(map, row, std::min(row + schedule.tile_rows, map.target_rows),
+                      [&](const TapPairs& pairs, const TapPairs&) {
+                        const RowShare share = share_of(pairs.tap);
+                        for (std::int64_t p = pairs.first; p < pairs.last && share.begin < share.end; p += kPairBlock) {
+                          push({pairs.tap, p, std::min(kPairBlock, pairs.last - p), share});
+                        }
+                      });
       }
       push({});
       if constexpr (is_narrow_v<T>) {

@@ -60,8 +60,8 @@ struct WeightGradSchedule {
   std::int64_t workspace(int threads) const { return (scratch * threads + sums) * element_size; }
 };
 
-/// Pairs whose rows are read at a time. A block of the gradient is loaded and stored once for all of them; their rows
-/// stay in the second-level cache.
+/// The most pairs whose rows are read at a time. A block of the gradient is loaded and stored once for all of them;
+/// their rows stay in the second-level cache.
 inline constexpr std::int64_t kConvPairBlock = 256;
 
 inline WeightGradSchedule schedule_weight_grad(const ConvWeightGradArgs& args) {
