@@ -5,7 +5,6 @@
 #include "kernels/cpu/conv_isa.h"
 
 #include <atomic>
-#include <utility>
 
 #include "kernels/cpu/conv_blocks.h"
 
@@ -495,6 +494,7 @@ class TileWeightGrad {
                  std::int64_t begin, std::int64_t end, Acc* sum) {
     const std::int64_t left_lines = lines_of(args_.groups * args_.in);
     const std::int64_t lines = left_lines + lines_of(args_.groups * args_.out);
+    // Runs of one block: all rows pass under it while its columns of the upstream gradient are near.
     for_column_runs<Acc>(
         args_.out, 1,
         [&](auto vectors, auto is_part, std::int64_t column, std::int64_t /*blocks*/, int part) LACEWING_INLINE_LAMBDA {
