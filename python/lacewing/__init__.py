@@ -1,11 +1,12 @@
 """Lacewing: differentiable sparse tensor operations for PyTorch."""
 
-from . import conv, etp, product
+from . import conv, etp, formula, products
 from ._library import ops
 from ._tensor_arguments import undefined
 from .backend import backend, cpu_isa, get_backend, set_backend
 from .densify import densify_policy, record_densified, set_densify_policy
 from .files import load_npz, read_mtx, read_tns, save_npz, write_mtx, write_tns
+from .formula import *  # noqa: F403
 from .generate import contiguous_order, diags, eye, random, strided
 from .info import (
     SparseProductInfo,
@@ -18,7 +19,7 @@ from .info import (
 from .interop import from_scipy, from_torch
 from .memory import get_kept_memory_limit, kept_memory, set_kept_memory_limit
 from .plots import spy
-from .product import *  # noqa: F403
+from .products import *  # noqa: F403
 from .raw import indexed_scale_segment
 from .scale import SparseScale, sparse_scale
 from .tensor import (
@@ -77,4 +78,5 @@ __all__ = [
     "write_mtx",
     "write_tns",
 ]
-__all__ += product.__all__
+__all__ += formula.__all__
+__all__ += products.__all__

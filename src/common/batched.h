@@ -29,7 +29,8 @@ struct BatchScope {
   std::int64_t level = 0;
   c10::impl::ExcludeDispatchKeyGuard below{c10::DispatchKey::FuncTorchBatched};
 
-  explicit BatchScope(std::initializer_list<at::Tensor> operands) {
+  explicit BatchScope(std::initializer_list<at::Tensor> operands) : BatchScope(at::TensorList(operands)) {}
+  explicit BatchScope(at::TensorList operands) {
     for (const at::Tensor& operand : operands) {
       const auto* const impl = operand.defined() ? at::functorch::maybeGetBatchedImpl(operand) : nullptr;
       level = impl != nullptr ? std::max(level, impl->level()) : level;

@@ -42,11 +42,11 @@ void register_refusals(torch::Library& m) {
                                  "sparse_conv",           "sparse_conv_plan",      "sparse_conv_unit",
                                  "sparse_conv_workspace", "sparse_max_pool",       "sparse_max_pool_grad",
                                  "unique_voxels"};
-  for (std::size_t i = 0; i < product::kTraits.size(); ++i) {
-    const auto kind = static_cast<product::Kind>(i);
-    names.emplace_back(product::kTraits[i].name);
-    if (kind != product::Kind::scale) {
-      names.push_back(product::raw_name(kind));
+  for (std::size_t i = 0; i < products::kTraits.size(); ++i) {
+    const auto kind = static_cast<products::Kind>(i);
+    names.emplace_back(products::kTraits[i].name);
+    if (kind != products::Kind::scale) {
+      names.push_back(products::raw_name(kind));
     }
   }
   for (const std::string& name : names) {

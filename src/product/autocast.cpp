@@ -5,8 +5,9 @@
 #include <torch/library.h>
 
 #include "product/calls.h"
+#include "product/form_calls.h"
 
-namespace lacewing::product {
+namespace lacewing::products {
 namespace {
 
 template <Kind kind, c10::DeviceType device>
@@ -33,6 +34,19 @@ at::Tensor raw(const at::Tensor& input1, const at::Tensor& input2, const Optiona
                                gather_index, index_out, std::move(out_size), out_accumulated);
 }
 
+template <c10::DeviceType device>
+at::Tensor form(at::TensorList operands, const std::optional<at::Tensor>& scale, at::TensorList plan,
+                c10::SymIntArrayRef sizes, std::string_view form, std::int64_t role) {
+  const c10::impl::ExcludeDispatchKeyGuard below(at::autocast::get_autocast_dispatch_key_from_device_type(device));
+  std::vector<at::Tensor> cast = operands.vec();
+  if (Form::parse("product", form).multiplies_matrices()) {
+    for (at::Tensor& operand : cast) {
+      operand = at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), operand, device);
+    }
+  }
+  return form_op().call(cast, scale, plan, sizes, form, role);
+}
+
 /// Both channels of the formula are there, or the one that is there is summed over.
 constexpr bool multiplies_matrices(const KindTraits& op) {
   const bool a = op.x.a || op.y.a || op.z.a;
@@ -51,6 +65,7 @@ void register_kind(torch::Library& m) {
 template <c10::DeviceType device, std::size_t... Kinds>
 void register_device(torch::Library& m, std::index_sequence<Kinds...>) {
   (register_kind<device, static_cast<Kind>(Kinds)>(m), ...);
+  m.impl("product", form<device>);
 }
 
 }  // namespace
@@ -62,4 +77,4 @@ TORCH_LIBRARY_IMPL(lacewing, AutocastCUDA, m) {
   register_device<c10::DeviceType::CUDA>(m, std::make_index_sequence<kProducts>{});
 }
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

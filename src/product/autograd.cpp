@@ -11,7 +11,7 @@
 #include "product/calls.h"
 #include "product/shape.h"
 
-namespace lacewing::product {
+namespace lacewing::products {
 namespace {
 
 using torch::autograd::SavedVariable;
@@ -347,4 +347,4 @@ TORCH_LIBRARY_IMPL(lacewing, Autograd, m) {
   m.impl("derive_plan", torch::CppFunction::makeFallthrough());
 }
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

@@ -8,7 +8,7 @@
 #include "product/kinds.h"
 #include "product/plans.h"
 
-namespace lacewing::product {
+namespace lacewing::products {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
@@ -54,4 +54,4 @@ std::int64_t call_workspace(Kind kind, const at::Tensor& x, const at::Tensor& y,
 at::Tensor call_derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
                             bool unary);
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

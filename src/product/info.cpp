@@ -18,7 +18,7 @@
 namespace lacewing {
 namespace {
 
-using product::OptionalTensor;
+using products::OptionalTensor;
 using structure::PlanMeta;
 
 InfoPlan plan_of(const at::Tensor& array, const at::Tensor& meta) {
@@ -120,7 +120,7 @@ InfoPlan moved(const InfoPlan& plan, at::Device device) {
 /// Outside of torch.func's transforms, which would wrap the plan for as long as they run: it is kept longer.
 InfoPlan derived_plan(const InfoPlan& plan, const PlanMeta& meta, structure::View view, std::int64_t rows, bool unary) {
   const OutsideTransforms outside;
-  return {product::call_derive_plan(plan.array, meta.to_vector(), static_cast<std::int64_t>(view), rows, unary),
+  return {products::call_derive_plan(plan.array, meta.to_vector(), static_cast<std::int64_t>(view), rows, unary),
           structure::derived_meta(meta, view, rows, unary).to_vector()};
 }
 
@@ -160,8 +160,8 @@ struct SparseProductInfo::State {
 SparseProductInfo::SparseProductInfo(const Fields& fields, const char* op) {
   auto state = std::make_shared<State>();
   const auto [array, meta] =
-      product::product_plan(length_of(fields.scale, op), fields.index1, fields.index2, fields.seg_out,
-                            fields.gather_index, fields.index_out, fields.out_size, /*unary=*/false, op);
+      products::product_plan(length_of(fields.scale, op), fields.index1, fields.index2, fields.seg_out,
+                             fields.gather_index, fields.index_out, fields.out_size, /*unary=*/false, op);
   const bool indexed = fields.index1 || fields.index2 || fields.seg_out || fields.gather_index || fields.index_out;
   state->plan = plan_of(indexed || !fields.scale ? array : array.to(fields.scale->device()), meta);
   state->fields = copied(fields);
@@ -232,8 +232,8 @@ SparseProductInfo sparse_product_info(const std::optional<at::Tensor>& index1, c
                                       const std::optional<at::Tensor>& index, const std::optional<at::Tensor>& scale,
                                       std::optional<std::int64_t> out_size) {
   const char* const op = "sparse_product_info";
-  const auto parts = product::sorted_plans(index1, index2, index, length_of(scale, op).value_or(-1), out_size, {}, {},
-                                           /*unary=*/false, /*forward_only=*/true, op);
+  const auto parts = products::sorted_plans(index1, index2, index, length_of(scale, op).value_or(-1), out_size, {}, {},
+                                            /*unary=*/false, /*forward_only=*/true, op);
   return {scale, plan_of(parts[0], parts[1])};
 }
 
@@ -242,8 +242,8 @@ SparseProductInfos sparse_product_infos(const std::optional<at::Tensor>& index1,
                                         const std::optional<at::Tensor>& scale, std::optional<std::int64_t> out_size,
                                         std::optional<std::int64_t> in1_size, std::optional<std::int64_t> in2_size) {
   const char* const op = "sparse_product_infos";
-  const auto parts = product::sorted_plans(index1, index2, index, length_of(scale, op).value_or(-1), out_size, in1_size,
-                                           in2_size, /*unary=*/false, /*forward_only=*/false, op);
+  const auto parts = products::sorted_plans(index1, index2, index, length_of(scale, op).value_or(-1), out_size,
+                                            in1_size, in2_size, /*unary=*/false, /*forward_only=*/false, op);
   return {
       {scale, plan_of(parts[0], parts[1])}, {scale, plan_of(parts[2], parts[3])}, {scale, plan_of(parts[4], parts[5])}};
 }
@@ -288,8 +288,8 @@ struct SparseScaleInfo::State {
 SparseScaleInfo::SparseScaleInfo(const Fields& fields, const char* op) {
   auto state = std::make_shared<State>();
   const auto [array, meta] =
-      product::product_plan(length_of(fields.scale, op), fields.index, std::nullopt, fields.seg_out,
-                            fields.gather_index, std::nullopt, fields.out_size, /*unary=*/true, op);
+      products::product_plan(length_of(fields.scale, op), fields.index, std::nullopt, fields.seg_out,
+                             fields.gather_index, std::nullopt, fields.out_size, /*unary=*/true, op);
   state->plan =
       plan_of(fields.index || fields.seg_out || !fields.scale ? array : array.to(fields.scale->device()), meta);
   state->fields = copied(fields);
@@ -358,8 +358,8 @@ SparseScaleInfos sparse_scale_infos(const std::optional<at::Tensor>& index_out,
                                     const std::optional<at::Tensor>& index_in, const std::optional<at::Tensor>& scale,
                                     std::optional<std::int64_t> out_size, std::optional<std::int64_t> in_size) {
   const char* const op = "sparse_scale_infos";
-  const auto parts = product::sorted_plans(index_in, std::nullopt, index_out, length_of(scale, op).value_or(-1),
-                                           out_size, in_size, {}, /*unary=*/true, /*forward_only=*/false, op);
+  const auto parts = products::sorted_plans(index_in, std::nullopt, index_out, length_of(scale, op).value_or(-1),
+                                            out_size, in_size, {}, /*unary=*/true, /*forward_only=*/false, op);
   return {{scale, plan_of(parts[0], parts[1])}, {scale, plan_of(parts[2], parts[3])}};
 }
 

@@ -7,7 +7,7 @@
 
 #include "kernels/product.h"
 
-namespace lacewing::product {
+namespace lacewing::products {
 
 /// In the order of the tables; `scale` is the product without a second operand.
 enum class Kind : std::int64_t { mul, outer, inner, vecmat, vecsca, scavec, mat_t_vec, scale };
@@ -72,4 +72,4 @@ inline constexpr std::array<GradientRule, kProducts> kGradientY{{
     {Kind::vecmat, false, true, false},
 }};
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

@@ -1,14 +1,7 @@
 // Building plans from the user's tensors: checks with sentences, then the torch-free builders.
 #include "product/plan_ops.h"
 
-#include <algorithm>
-#include <atomic>
-#include <limits>
-#include <new>
-
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <torch/library.h>
 
@@ -20,125 +13,12 @@
 #include "product/shape.h"
 #include "structure/plan_builder.h"
 
-namespace lacewing::product {
+namespace lacewing::products {
 namespace {
 
 using structure::PlanMeta;
 
-/// An index argument on the host: int64, contiguous, with its largest entry.
-struct HostIndex {
-  at::Tensor tensor;  ///< undefined where absent
-  std::int64_t limit = 0;
-
-  bool present() const { return tensor.defined(); }
-  /// Null where absent, and only there: the data pointer of an empty tensor may be null too.
-  const std::int64_t* data() const {
-    static constexpr std::int64_t nothing = 0;
-    return !present() ? nullptr : length() == 0 ? &nothing : tensor.const_data_ptr<std::int64_t>();
-  }
-  std::int64_t length() const { return tensor.size(0); }
-};
-
-struct Checker {
-  std::string_view op;
-  std::optional<at::Device> device;
-
-  std::string prefix() const { return "[lacewing." + std::string(op) + "] "; }
-
-  HostIndex index(const char* argument, const OptionalTensor& given) {
-    if (!given) {
-      return {};
-    }
-    TORCH_CHECK(given->layout() == at::kStrided && !given->is_nested() && !given->is_quantized(), prefix(), argument,
-                " must be a dense tensor");
-    TORCH_CHECK(given->scalar_type() == at::kInt || given->scalar_type() == at::kLong, prefix(), argument,
-                " must have dtype int32 or int64, not ", dtype_text(given->scalar_type()));
-    TORCH_CHECK(given->dim() == 1, prefix(), argument, " must have 1 dimension, not shape ",
-                shape_text(given->sym_sizes()));
-    TORCH_CHECK(!device || *device == given->device(), prefix(), argument, " is on ", given->device(),
-                " but another field is on ", *device);
-    TORCH_CHECK(!given->is_meta() && given->has_storage() && !given->unsafeGetTensorImpl()->is_python_dispatch(),
-                prefix(), argument,
-                " has no values here: an info is built from them, so build it outside of what is traced, mapped or on "
-                "meta");
-    device = given->device();
-    HostIndex host{given->cpu().to(at::kLong).contiguous(), 0};
-    host.limit = check_range(argument, host);
-    return host;
-  }
-
-  /// One more than the largest entry; all must lie in [0, kLargestSize).
-  std::int64_t check_range(const char* argument, const HostIndex& index) const {
-    const std::int64_t* const values = index.data();
-    std::atomic<std::int64_t> smallest{0};
-    std::atomic<std::int64_t> largest{-1};
-    at::parallel_for(0, index.length(), 1 << 16, [&](std::int64_t begin, std::int64_t end) {
-      std::int64_t low = 0;
-      std::int64_t high = -1;
-      for (std::int64_t i = begin; i < end; ++i) {
-        low = std::min(low, values[i]);
-        high = std::max(high, values[i]);
-      }
-      for (auto seen = smallest.load(); low < seen && !smallest.compare_exchange_weak(seen, low);) {
-      }
-      for (auto seen = largest.load(); high > seen && !largest.compare_exchange_weak(seen, high);) {
-      }
-    });
-    if (smallest < 0) {
-      const auto* const bad = std::find_if(values, values + index.length(), [](std::int64_t v) { return v < 0; });
-      TORCH_CHECK(false, prefix(), argument, "[", bad - values, "] = ", *bad, " is negative");
-    }
-    if (largest >= kLargestSize) {
-      const auto* const bad =
-          std::find_if(values, values + index.length(), [](std::int64_t v) { return v >= kLargestSize; });
-      TORCH_CHECK(false, prefix(), argument, "[", bad - values, "] = ", *bad, " is too large: indices must be below ",
-                  kLargestSize);
-    }
-    return largest + 1;
-  }
-
-  void below(const char* argument, const HostIndex& index, const char* limit_name, std::int64_t limit) const {
-    if (index.limit <= limit) {
-      return;
-    }
-    const std::int64_t* const values = index.data();
-    const auto* const bad = std::find_if(values, values + index.length(), [&](std::int64_t v) { return v >= limit; });
-    TORCH_CHECK(false, prefix(), argument, "[", bad - values, "] = ", *bad, " is out of range: ", limit_name, " is ",
-                limit);
-  }
-
-  void size(const char* argument, std::optional<std::int64_t> value) const {
-    TORCH_CHECK(!value || (*value >= 0 && *value <= kLargestSize), prefix(), argument, " must lie in [0, ",
-                kLargestSize, "], not ", value.value_or(0));
-  }
-};
-
-/// Memory for plans, as int32 or int64 tensors.
-struct PlanMemory {
-  at::Tensor array;
-
-  structure::Allocate allocate() {
-    return [this](std::int64_t length, bool wide) {
-      try {
-        array = at::empty({length}, at::device(at::kCPU).dtype(wide ? at::kLong : at::kInt));
-      } catch (const c10::Error&) {
-        throw std::bad_alloc();
-      }
-      return array.mutable_data_ptr();
-    };
-  }
-};
-
 at::Tensor meta_tensor(const PlanMeta& meta) { return at::tensor(meta.to_vector(), at::kLong); }
-
-template <typename F>
-auto with_memory(const Checker& check, F&& build) {
-  try {
-    return build();
-  } catch (const std::bad_alloc&) {
-    TORCH_CHECK(false, check.prefix(), "there is not enough memory for an info of these sizes");
-  }
-}
 
 }  // namespace
 
@@ -147,7 +27,7 @@ std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entr
                                                 const OptionalTensor& gather_index, const OptionalTensor& index_out,
                                                 std::optional<std::int64_t> out_size, bool unary, std::string_view op) {
   const OutsideTransforms outside;
-  Checker check{op, std::nullopt};
+  FieldChecker check{op, std::nullopt};
   const char* const name1 = unary ? "index" : "index1";
   check.size("out_size", out_size);
   const HostIndex first = check.index(name1, index1);
@@ -242,7 +122,7 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
                                      std::optional<std::int64_t> in2_size, bool unary, bool forward_only,
                                      std::string_view op) {
   const OutsideTransforms outside;
-  Checker check{op, std::nullopt};
+  FieldChecker check{op, std::nullopt};
   check.size("out_size", out_size);
   check.size(unary ? "in_size" : "in1_size", in1_size);
   check.size("in2_size", in2_size);
@@ -352,4 +232,4 @@ TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) {
   m.impl("cpu_isa", isa_name);
 }
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

@@ -5,11 +5,9 @@
 #include <tuple>
 
 #include "product/calls.h"
+#include "product/plan_fields.h"
 
-namespace lacewing::product {
-
-/// Sizes beyond this would overflow the arithmetic of offsets.
-inline constexpr std::int64_t kLargestSize = std::int64_t{1} << 48;
+namespace lacewing::products {
 
 /// The plan of the fields of an info, and its description as an int64 tensor; `unary` is for sparse scale, `op` is whom
 /// errors name.
@@ -26,4 +24,4 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
                                      std::optional<std::int64_t> in2_size, bool unary, bool forward_only,
                                      std::string_view op);
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

@@ -3,7 +3,7 @@
 #include "product/calls.h"
 #include "structure/plan_builder.h"
 
-namespace lacewing::product {
+namespace lacewing::products {
 namespace {
 
 using structure::PlanMeta;
@@ -38,4 +38,4 @@ Plans complete(const Plans& plans, std::int64_t rows1, std::int64_t rows2, bool 
   return full;
 }
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

@@ -9,7 +9,7 @@
 
 #include "structure/plan.h"
 
-namespace lacewing::product {
+namespace lacewing::products {
 
 /// An array and its description; both empty where the plan is not there.
 struct Plan {
@@ -34,4 +34,4 @@ Plans exchanged(const Plans& plans);
 /// the rows of the inputs.
 Plans complete(const Plans& plans, std::int64_t rows1, std::int64_t rows2, bool unary);
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

@@ -17,7 +17,7 @@
 #include "product/shape.h"
 #include "structure/plan_builder.h"
 
-namespace lacewing::product {
+namespace lacewing::products {
 namespace {
 
 using kernels::Operand;
@@ -315,4 +315,4 @@ TORCH_LIBRARY_IMPL(lacewing, Conjugate, m) {
   m.impl("product_scale_grad", torch::CppFunction::makeFallthrough());
 }
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

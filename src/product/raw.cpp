@@ -17,7 +17,7 @@
 #include "product/shape.h"
 
 namespace lacewing {
-namespace product {
+namespace products {
 namespace {
 
 constexpr const char* kSegment = "indexed_scale_segment";
@@ -288,27 +288,27 @@ TORCH_LIBRARY_IMPL(lacewing, Negative, m) {
   m.impl("indexed_scale_segment_out", torch::CppFunction::makeFallthrough());
 }
 
-}  // namespace product
+}  // namespace products
 
 at::Tensor indexed_product(const char* op, const at::Tensor& input1, const at::Tensor& input2,
                            const SparseProductInfo::Fields& fields, bool out_accumulated) {
-  const product::Kind kind = product::kind_named("indexed_product", op);
-  product::check_defined(product::raw_name(kind).c_str(), "input1", input1);
-  product::check_defined(product::raw_name(kind).c_str(), "input2", input2);
-  return product::raw_handle(kind).call(input1, input2, fields.scale, fields.index1, fields.index2, fields.seg_out,
-                                        fields.gather_index, fields.index_out, fields.out_size, out_accumulated);
+  const products::Kind kind = products::kind_named("indexed_product", op);
+  products::check_defined(products::raw_name(kind).c_str(), "input1", input1);
+  products::check_defined(products::raw_name(kind).c_str(), "input2", input2);
+  return products::raw_handle(kind).call(input1, input2, fields.scale, fields.index1, fields.index2, fields.seg_out,
+                                         fields.gather_index, fields.index_out, fields.out_size, out_accumulated);
 }
 
 at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
-  product::check_defined(product::kSegment, "input", input);
-  static const auto op = product::handle<product::SegmentSignature>("indexed_scale_segment");
+  products::check_defined(products::kSegment, "input", input);
+  static const auto op = products::handle<products::SegmentSignature>("indexed_scale_segment");
   return op.call(input, fields.scale, fields.index, fields.seg_out, fields.out_size, fields.gather_index);
 }
 
 at::Tensor& indexed_scale_segment_out(at::Tensor& out, const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
-  product::check_defined(product::kSegment, "input", input);
-  product::check_defined(product::kSegment, "out", out);
-  static const auto op = product::handle<product::SegmentOutSignature>("indexed_scale_segment_out");
+  products::check_defined(products::kSegment, "input", input);
+  products::check_defined(products::kSegment, "out", out);
+  static const auto op = products::handle<products::SegmentOutSignature>("indexed_scale_segment_out");
   op.call(input, fields.scale, fields.index, fields.seg_out, fields.out_size, fields.gather_index, out);
   return out;
 }

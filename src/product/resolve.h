@@ -5,7 +5,7 @@
 
 #include "product/shape.h"
 
-namespace lacewing::product {
+namespace lacewing::products {
 
 /// The info with T settled, where it follows the operands; `op` is whom errors name.
 inline SparseProductInfo resolved_for(Kind kind, const char* op, const SparseProductInfo& info, const at::Tensor& x,
@@ -18,4 +18,4 @@ inline SparseProductInfo resolved_for(Kind kind, const char* op, const SparsePro
   return info.resolved(shape.rows_x.guard_int(__FILE__, __LINE__));
 }
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

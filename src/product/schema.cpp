@@ -5,7 +5,7 @@
 
 #include "product/calls.h"
 
-namespace lacewing::product {
+namespace lacewing::products {
 namespace {
 
 constexpr const char* kPlans =
@@ -101,4 +101,4 @@ TORCH_LIBRARY(lacewing, m) {
   m.def("cpu_isa() -> str");
 }
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

@@ -10,7 +10,7 @@
 
 #include "kernels/terms.h"
 
-namespace lacewing::product {
+namespace lacewing::products {
 namespace {
 
 using structure::PlanMeta;
@@ -309,4 +309,4 @@ void check_grad(Kind kind, const ProductShape& shape, const at::Tensor& x, const
               shape_text(grad.sym_sizes()));
 }
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

@@ -11,7 +11,7 @@
 #include "product/kinds.h"
 #include "structure/plan.h"
 
-namespace lacewing::product {
+namespace lacewing::products {
 
 /// The sizes of a product whose operands fit together.
 struct ProductShape {
@@ -74,4 +74,4 @@ void check_grad(Kind kind, const ProductShape& shape, const at::Tensor& x, const
 /// "(8, 9, 64)".
 std::string shape_text(c10::SymIntArrayRef sizes);
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

@@ -6,7 +6,7 @@
 #include "product/calls.h"
 #include "product/shape.h"
 
-namespace lacewing::product {
+namespace lacewing::products {
 namespace {
 
 OptionalTensor optional(const at::Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : std::nullopt; }
@@ -110,4 +110,4 @@ TORCH_LIBRARY_IMPL(lacewing, FuncTorchBatched, m) {
   m.impl("product_scale_grad", scale_grad);
 }
 
-}  // namespace lacewing::product
+}  // namespace lacewing::products

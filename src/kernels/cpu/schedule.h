@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cpu/shares.h"
 #include "kernels/terms.h"
 
 namespace lacewing::kernels::cpu {
@@ -206,26 +207,13 @@ inline Schedule schedule_scale_grad(const ProductArgs& args) {
   return plan;
 }
 
-/// The first row whose terms, counted with one more for each row, start at or after `share` of `shares`.
+/// The first row of a share of the terms.
 template <typename Index>
 std::int64_t row_boundary(const TermsView<Index>& terms, std::int64_t share, std::int64_t shares) {
   if (terms.segments == nullptr) {
     return terms.rows * share / shares;
   }
-  const std::int64_t total = terms.begin(terms.rows) - terms.begin(0) + terms.rows;
-  const std::int64_t wanted =
-      static_cast<std::int64_t>(static_cast<double>(total) * static_cast<double>(share) / static_cast<double>(shares));
-  std::int64_t low = 0;
-  std::int64_t high = terms.rows;
-  while (low < high) {
-    const std::int64_t middle = (low + high) / 2;
-    if (terms.begin(middle) - terms.begin(0) + middle < wanted) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return share == shares ? terms.rows : low;
+  return share_boundary(terms.rows, share, shares, [&](std::int64_t row) { return terms.begin(row); });
 }
 
 }  // namespace lacewing::kernels::cpu
