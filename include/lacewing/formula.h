@@ -25,21 +25,21 @@ namespace lacewing {
 /// Rows of unequal extents in a tensor of shape ([batch], elements). Integer tensors: offset (rows,), extent and stride
 /// (rows, letters). Without offset rows lie one after the other, without stride a row is contiguous.
 struct RowLayout {
-  std::optional<at::Tensor> offset;
-  at::Tensor extent;
-  std::optional<at::Tensor> stride;
+  std::optional<at::Tensor> offset{};
+  at::Tensor extent{};
+  std::optional<at::Tensor> stride{};
 };
 
 /// Which rows meet in which term, and what is known of them. Everything may be absent.
 struct ProductFields {
-  std::vector<std::optional<at::Tensor>> index;   ///< (T,) for each operand: its row in each term
-  std::optional<at::Tensor> out;                  ///< (T,): the row of the output
-  std::vector<std::optional<std::int64_t>> rows;  ///< of each operand; absent: one more than the largest index
-  std::optional<std::int64_t> out_rows;
-  std::optional<at::Tensor> scale;               ///< (T,): the coefficients, where a call gives none
-  std::vector<std::int64_t> slots;               ///< for each place of the formula, which tensor of a call stands there
-  std::vector<std::optional<RowLayout>> layout;  ///< of each operand and, last, of the output
-  std::map<char, std::int64_t> extents;          ///< of letters that stand in the output alone
+  std::vector<std::optional<at::Tensor>> index{};   ///< (T,) for each operand: its row in each term
+  std::optional<at::Tensor> out{};                  ///< (T,): the row of the output
+  std::vector<std::optional<std::int64_t>> rows{};  ///< of each operand; absent: one more than the largest index
+  std::optional<std::int64_t> out_rows{};
+  std::optional<at::Tensor> scale{};  ///< (T,): the coefficients, where a call gives none
+  std::vector<std::int64_t> slots{};  ///< for each place of the formula, which tensor of a call stands there
+  std::vector<std::optional<RowLayout>> layout{};  ///< of each operand and, last, of the output
+  std::map<char, std::int64_t> extents{};          ///< of letters that stand in the output alone
 };
 
 /// The terms of a product, grouped for its value and all its gradients. An operand with neither index nor rows has one
@@ -76,9 +76,9 @@ struct LACEWING_API Edges {
   std::string maps;  ///< 'o', '!' or '@' for each operand and the output
 
   struct Sizes {
-    std::optional<std::int64_t> edges;               ///< where no list and no operand tells
-    std::vector<std::optional<std::int64_t>> batch;  ///< batch rows of each operand with a list
-    std::optional<std::int64_t> out_batch;
+    std::optional<std::int64_t> edges{};               ///< where no list and no operand tells
+    std::vector<std::optional<std::int64_t>> batch{};  ///< batch rows of each operand with a list
+    std::optional<std::int64_t> out_batch{};
     bool sorted = false;  ///< the output's list is promised not to decrease; checked
   };
 

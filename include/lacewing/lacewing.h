@@ -4,6 +4,7 @@
 #include <lacewing/backend.h>
 #include <lacewing/conv.h>
 #include <lacewing/etp.h>
+#include <lacewing/formula.h>
 #include <lacewing/info.h>
 #include <lacewing/product.h>
 #include <lacewing/tensor.h>

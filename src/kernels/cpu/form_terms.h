@@ -29,6 +29,11 @@ class FormTerms {
       }
       set_sum_strides();
     }
+    base_sums_ = sums;
+    laned_ = plan_.vector >= args_.out_letters && elements() <= kLaned;
+    if (laned_) {
+      std::fill_n(lane_sums_, elements() * lanes, Acc{});
+    }
     const std::int64_t end = args_.term_end(row);
     for (std::int64_t term = args_.term_begin(row); term < end;) {
       Acc coefficient = scalars(edge, term);
@@ -41,11 +46,18 @@ class FormTerms {
       }
       term = next;
     }
+    for (std::int64_t i = 0; laned_ && i < elements(); ++i) {
+      sums[i] += Simd<Acc>::sum(Simd<Acc>::load(lane_sums_ + i * lanes));
+    }
   }
 
  private:
   static constexpr int lanes = Simd<Acc>::lanes;
+  /// Rows of at most so many elements keep a vector of sums for each, while a letter is summed by vectors.
+  static constexpr std::int64_t kLaned = 64;
   using Vec = typename Simd<Acc>::Vec;
+
+  std::int64_t elements() const { return args_.out_letters == 0 ? 1 : sum_stride_[0] * extent_[0]; }
 
   void set_sum_strides() {
     std::int64_t stride = 1;
@@ -106,7 +118,7 @@ class FormTerms {
   }
 
   /// All positions of the letters around the innermost one.
-  void add_term(Acc coefficient, Acc* sums) const {
+  void add_term(Acc coefficient, Acc* sums) {
     const T* p[kMaxFactors];
     std::copy_n(base_, plan_.lettered, p);
     std::int64_t at[kMaxLetters] = {};
@@ -138,18 +150,19 @@ class FormTerms {
   }
 
   /// The loop over the vector letter.
-  void innermost(Acc c, const T* const* p, Acc* sums) const {
+  void innermost(Acc c, const T* const* p, Acc* sums) {
     const int letter = plan_.vector;
     if (letter < 0) {
       *sums += c;
       return;
     }
     const bool kept = letter < args_.out_letters;
-    if (plan_.vectors <= 2 && side_by_side(letter) && (!kept || sum_stride_[letter] == 1)) {
+    if (plan_.vectors <= 3 && side_by_side(letter) && (!kept || sum_stride_[letter] == 1)) {
       switch (plan_.vectors) {
         case 0: return run<0>(kept, c, p, sums);
         case 1: return run<1>(kept, c, p, sums);
-        default: return run<2>(kept, c, p, sums);
+        case 2: return run<2>(kept, c, p, sums);
+        default: return run<3>(kept, c, p, sums);
       }
     }
     const int first = plan_.lettered - plan_.vectors;
@@ -183,16 +196,16 @@ class FormTerms {
   /// The product of so many vectors at i.
   template <int Vectors>
   static LACEWING_INLINE Vec product(const T* const* p, std::int64_t i, int count) {
-    const Vec first = Lanes<T>::load(p[0] + i, count);
-    if constexpr (Vectors == 2) {
-      return first * Lanes<T>::load(p[1] + i, count);
+    const Vec last = Lanes<T>::load(p[Vectors - 1] + i, count);
+    if constexpr (Vectors > 1) {
+      return product<Vectors - 1>(p, i, count) * last;
     } else {
-      return first;
+      return last;
     }
   }
 
   template <int Vectors>
-  void run(bool kept, Acc c, const T* const* p, Acc* sums) const {
+  void run(bool kept, Acc c, const T* const* p, Acc* sums) {
     const std::int64_t n = extent_[plan_.vector];
     if (kept) {
       for (std::int64_t i = 0; i < n; i += lanes) {
@@ -212,7 +225,12 @@ class FormTerms {
       for (std::int64_t i = 0; i < n; i += lanes) {
         total += product<Vectors>(p, i, static_cast<int>(std::min<std::int64_t>(lanes, n - i)));
       }
-      *sums += c * Simd<Acc>::sum(total);
+      if (laned_) {
+        Acc* const lane = lane_sums_ + (sums - base_sums_) * lanes;
+        Simd<Acc>::store(lane, Simd<Acc>::load(lane) + total * c);
+      } else {
+        *sums += c * Simd<Acc>::sum(total);
+      }
     }
   }
 
@@ -222,6 +240,9 @@ class FormTerms {
   std::int64_t sum_stride_[kMaxLetters] = {};
   std::int64_t stride_[kMaxFactors][kMaxLetters] = {};  ///< of the lettered factors, in the schedule's order
   const T* base_[kMaxFactors] = {};
+  bool laned_ = false;
+  Acc* base_sums_ = nullptr;
+  Acc lane_sums_[kLaned * lanes];
 };
 
 }  // namespace lacewing::kernels::cpu::LACEWING_ISA
