@@ -146,12 +146,15 @@ void set_tangent(const Tensors& outputs, const Tensors& tangents) {
   }
 }
 
+bool has_tangent(c10::ArrayRef<at::Tensor> inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& input) { return tangent(input).defined(); });
+}
+
 template <typename Op, typename Output>
 Output with_derivatives(c10::ArrayRef<at::Tensor> inputs, c10::function_ref<std::shared_ptr<const Op>()> make,
                         c10::function_ref<Output()> compute) {
   const bool history = torch::autograd::compute_requires_grad(inputs);
-  const bool forward_mode =
-      std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& input) { return tangent(input).defined(); });
+  const bool forward_mode = has_tangent(inputs);
   std::shared_ptr<const Op> op;
   NodePtr<torch::autograd::Node> node;
   if (history || forward_mode) {
@@ -195,6 +198,10 @@ at::Tensor LinearOp::tangent(const Tensors& primals, std::size_t i, const at::Te
 Tensors LinearOps::tangent(const Tensors& primals, std::size_t i, const at::Tensor& tangent,
                            const Tensors& /*outputs*/) const {
   return replaced(*this, primals, i, tangent);
+}
+
+bool wants_derivatives(c10::ArrayRef<at::Tensor> inputs) {
+  return torch::autograd::compute_requires_grad(inputs) || has_tangent(inputs);
 }
 
 at::Tensor differentiable(c10::ArrayRef<at::Tensor> inputs, c10::function_ref<std::shared_ptr<const LinearOp>()> make,

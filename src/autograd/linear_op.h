@@ -59,6 +59,9 @@ class LinearOps {
                           const Tensors& outputs) const;
 };
 
+/// Whether a gradient or a forward-mode tangent flows through any of the tensors.
+bool wants_derivatives(c10::ArrayRef<at::Tensor> inputs);
+
 /// For a kernel at the Autograd key: the value by `compute`, which runs below autograd, with its history and its
 /// forward-mode tangent. `make` is called before it, and only where a gradient or a tangent is wanted: it may check its
 /// arguments and throw.

@@ -7,14 +7,12 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/csrc/autograd/saved_variable.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 
-#include "autograd/node.h"
+#include "autograd/linear_op.h"
 #include "common/stream.h"
 #include "common/sum_type.h"
 #include "conv/check.h"
@@ -22,9 +20,6 @@
 
 namespace lacewing::conv {
 namespace {
-
-using torch::autograd::SavedVariable;
-using torch::autograd::variable_list;
 
 constexpr const char* kPool = "sparse_max_pool";
 constexpr const char* kPoolGrad = "sparse_max_pool_grad";
@@ -123,82 +118,55 @@ at::Tensor taken(const at::Tensor& source, const at::Tensor& arg) {
   return source.gather(0, arg.clamp_min(0)).masked_fill(arg.lt(0), 0);
 }
 
-struct MaxPoolBackward : torch::autograd::Node {
-  SavedVariable arg, plan;
-  std::vector<std::int64_t> meta;
+using autograd::Tensors;
 
-  std::string name() const override { return "LacewingBackward_sparse_max_pool"; }
-  variable_list apply(variable_list&& grads) override {
-    variable_list result(1);
-    if (grads[0].defined() && task_should_compute_output(0)) {
-      result[0] = max_pool_grad_op().call(grads[0], arg.unpack(), plan.unpack(), meta);
-    }
-    return result;
+/// The maxima once it is known where they are: (features, arg, plan), linear in features.
+class MaxPool : public autograd::LinearOp {
+ public:
+  explicit MaxPool(at::IntArrayRef meta) : meta_(meta.vec()) {}
+
+  std::string name() const override { return kPool; }
+  at::Tensor call(const Tensors& in) const override { return taken(in[0], in[1]); }
+  Tensors gradients(const Tensors& in, const at::Tensor& g, const std::vector<bool>& /*wanted*/) const override {
+    return {max_pool_grad_op().call(g, in[1], in[2], meta_), at::Tensor(), at::Tensor()};
   }
-  void release_variables() override {
-    arg.reset_data();
-    plan.reset_data();
-  }
+
+ private:
+  std::vector<std::int64_t> meta_;
 };
 
-struct MaxPoolGradBackward : torch::autograd::Node {
-  SavedVariable arg;
+/// (grad, arg, plan), linear in grad.
+class MaxPoolGrad : public autograd::LinearOp {
+ public:
+  explicit MaxPoolGrad(at::IntArrayRef meta) : meta_(meta.vec()) {}
 
-  std::string name() const override { return "LacewingBackward_sparse_max_pool_grad"; }
-  variable_list apply(variable_list&& grads) override {
-    variable_list result(1);
-    if (grads[0].defined() && task_should_compute_output(0)) {
-      result[0] = taken(grads[0], arg.unpack());
-    }
-    return result;
+  std::string name() const override { return kPoolGrad; }
+  at::Tensor call(const Tensors& in) const override { return max_pool_grad_op().call(in[0], in[1], in[2], meta_); }
+  Tensors gradients(const Tensors& in, const at::Tensor& g, const std::vector<bool>& /*wanted*/) const override {
+    return {taken(g, in[1]), at::Tensor(), at::Tensor()};
   }
-  void release_variables() override { arg.reset_data(); }
+  bool reads(std::size_t /*i*/, std::size_t j) const override { return j == 1; }
+
+ private:
+  std::vector<std::int64_t> meta_;
 };
 
 std::tuple<at::Tensor, at::Tensor> max_pool_autograd(c10::DispatchKeySet keys, const at::Tensor& features,
                                                      const at::Tensor& plan, at::IntArrayRef meta) {
-  autograd::NodePtr<MaxPoolBackward> node;
-  if (torch::autograd::compute_requires_grad(features)) {
-    node = autograd::make_node<MaxPoolBackward>();
-    node->set_next_edges(torch::autograd::collect_next_edges(features));
-    node->plan = SavedVariable(plan, false);
-    node->meta = meta.vec();
-  }
-  at::Tensor values;
-  at::Tensor arg;
-  {
+  const auto [maxima, arg] = [&] {
     const at::AutoDispatchBelowADInplaceOrView below;
-    std::tie(values, arg) = max_pool_op().redispatch(keys & c10::after_autograd_keyset, features, plan, meta);
-  }
-  if (node) {
-    autograd::set_history(values, node);
-    // Integers have no history: saved as an input, so that the node does not hold itself.
-    node->arg = SavedVariable(arg, /*is_output=*/false);
-  }
-  if (const at::Tensor t = autograd::tangent(features); t.defined()) {
-    values._set_fw_grad(taken(t, arg), /*level=*/0, /*is_inplace_op=*/false);
-  }
+    return max_pool_op().redispatch(keys & c10::after_autograd_keyset, features, plan, meta);
+  }();
+  const at::Tensor values = autograd::differentiable(
+      {features, arg, plan}, [&] { return std::make_shared<MaxPool>(meta); }, [&maxima = maxima] { return maxima; });
   return {values, arg};
 }
 
 at::Tensor max_pool_grad_autograd(c10::DispatchKeySet keys, const at::Tensor& grad, const at::Tensor& arg,
                                   const at::Tensor& plan, at::IntArrayRef meta) {
-  autograd::NodePtr<MaxPoolGradBackward> node;
-  if (torch::autograd::compute_requires_grad(grad)) {
-    node = autograd::make_node<MaxPoolGradBackward>();
-    node->set_next_edges(torch::autograd::collect_next_edges(grad));
-    node->arg = SavedVariable(arg, false);
-  }
-  at::Tensor out;
-  {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    out = max_pool_grad_op().redispatch(keys & c10::after_autograd_keyset, grad, arg, plan, meta);
-  }
-  autograd::set_history(out, node);
-  if (const at::Tensor t = autograd::tangent(grad); t.defined()) {
-    out._set_fw_grad(max_pool_grad_op().call(t, arg, plan, meta), /*level=*/0, /*is_inplace_op=*/false);
-  }
-  return out;
+  return autograd::differentiable(
+      {grad, arg, plan}, [&] { return std::make_shared<MaxPoolGrad>(meta); },
+      [&] { return max_pool_grad_op().redispatch(keys & c10::after_autograd_keyset, grad, arg, plan, meta); });
 }
 
 }  // namespace

@@ -9,12 +9,11 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/zeros_like.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
 #include <lacewing/dispatch/torch.h>
 
-#include "autograd/node.h"
+#include "autograd/linear_op.h"
 #include "conv/check.h"
 #include "conv/finish.h"
 
@@ -120,19 +119,10 @@ at::Tensor unit_autograd(c10::DispatchKeySet keys, const at::Tensor& features, c
                          const OptionalTensor& mean, const OptionalTensor& variance, const OptionalTensor& gain,
                          const OptionalTensor& offset, double eps, const OptionalTensor& residual, bool relu) {
   const at::Tensor none;
-  const at::Tensor parts[] = {features,
-                              weight,
-                              bias.value_or(none),
-                              mean.value_or(none),
-                              variance.value_or(none),
-                              gain.value_or(none),
-                              offset.value_or(none),
-                              residual.value_or(none)};
-  for (const at::Tensor& part : parts) {
-    if (torch::autograd::compute_requires_grad(part) || autograd::tangent(part).defined()) {
-      check_unit(features, weight, bias, plan, meta, mean, variance, gain, offset, residual);
-      return composed(features, weight, bias, plan, meta, mean, variance, gain, offset, eps, residual, relu);
-    }
+  if (autograd::wants_derivatives({features, weight, bias.value_or(none), mean.value_or(none), variance.value_or(none),
+                                   gain.value_or(none), offset.value_or(none), residual.value_or(none)})) {
+    check_unit(features, weight, bias, plan, meta, mean, variance, gain, offset, residual);
+    return composed(features, weight, bias, plan, meta, mean, variance, gain, offset, eps, residual, relu);
   }
   const at::AutoDispatchBelowADInplaceOrView below;
   return unit_op().redispatch(keys & c10::after_autograd_keyset, features, weight, bias, plan, meta, mean, variance,

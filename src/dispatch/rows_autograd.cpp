@@ -3,97 +3,69 @@
 #include <string_view>
 #include <utility>
 
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <torch/csrc/autograd/saved_variable.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
 #include <lacewing/dispatch/rows.h>
 
-#include "autograd/node.h"
+#include "autograd/linear_op.h"
 #include "dispatch/rows_ops.h"
 
 namespace lacewing {
 namespace {
 
-using autograd::NodePtr;
-using torch::autograd::SavedVariable;
-using torch::autograd::variable_list;
+using autograd::Tensors;
 
-struct GatherRowsBackward : torch::autograd::Node {
-  SavedVariable index_;
+// The value has checked the index, or the caller vouches for it.
+constexpr bool kUnchecked = false;
+
+/// Of (src, index).
+class GatherRows : public autograd::LinearOp {
+ public:
+  explicit GatherRows(c10::SymInt rows) : rows_(std::move(rows)) {}
+
+  std::string name() const override { return "gather_rows"; }
+
+  at::Tensor call(const Tensors& in) const override { return gather_rows(in[0], in[1], kUnchecked); }
+
+  Tensors gradients(const Tensors& in, const at::Tensor& g, const std::vector<bool>& /*wanted*/) const override {
+    return {scatter_add_rows(g, in[1], rows_, "deterministic", kUnchecked), at::Tensor()};
+  }
+
+ private:
   c10::SymInt rows_;
-
-  std::string name() const override { return "GatherRowsBackward"; }
-  void release_variables() override { index_.reset_data(); }
-
-  variable_list apply(variable_list&& grads) override {
-    variable_list result(1);
-    if (grads[0].defined() && task_should_compute_output(0)) {
-      result[0] = scatter_add_rows(grads[0], index_.unpack(), rows_, "deterministic", /*check=*/false);
-    }
-    return result;
-  }
 };
 
-struct ScatterAddRowsBackward : torch::autograd::Node {
-  SavedVariable index_;
+/// Of (src, index).
+class ScatterAddRows : public autograd::LinearOp {
+ public:
+  ScatterAddRows(c10::SymInt rows, std::string_view mode) : rows_(std::move(rows)), mode_(mode) {}
 
-  std::string name() const override { return "ScatterAddRowsBackward"; }
-  void release_variables() override { index_.reset_data(); }
+  std::string name() const override { return "scatter_add_rows"; }
 
-  variable_list apply(variable_list&& grads) override {
-    variable_list result(1);
-    if (grads[0].defined() && task_should_compute_output(0)) {
-      result[0] = gather_rows(grads[0], index_.unpack(), /*check=*/false);
-    }
-    return result;
+  at::Tensor call(const Tensors& in) const override { return scatter_add_rows(in[0], in[1], rows_, mode_, kUnchecked); }
+
+  Tensors gradients(const Tensors& in, const at::Tensor& g, const std::vector<bool>& /*wanted*/) const override {
+    return {gather_rows(g, in[1], kUnchecked), at::Tensor()};
   }
+
+ private:
+  c10::SymInt rows_;
+  std::string mode_;
 };
-
-/// A node with src's edge and the index saved, or null where no gradient is wanted.
-template <typename NodeType>
-NodePtr<NodeType> node_for(const at::Tensor& src, const at::Tensor& index) {
-  if (!torch::autograd::compute_requires_grad(src)) {
-    return {};
-  }
-  auto node = autograd::make_node<NodeType>();
-  node->set_next_edges(torch::autograd::collect_next_edges(src));
-  node->index_ = SavedVariable(index, /*is_output=*/false);
-  return node;
-}
 
 at::Tensor gather_rows_autograd(c10::DispatchKeySet keys, const at::Tensor& src, const at::Tensor& index, bool check) {
-  const auto node = node_for<GatherRowsBackward>(src, index);
-  if (node) {
-    node->rows_ = src.dim() == 0 ? c10::SymInt(0) : src.sym_size(0);
-  }
-  at::Tensor out;
-  {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    out = gather_rows_op().redispatch(keys & c10::after_autograd_keyset, src, index, check);
-  }
-  autograd::set_history(out, node);
-  if (const at::Tensor t = autograd::tangent(src); t.defined()) {
-    out._set_fw_grad(gather_rows(t, index, /*check=*/false), /*level=*/0, /*is_inplace_op=*/false);
-  }
-  return out;
+  return autograd::differentiable(
+      {src, index}, [&] { return std::make_shared<GatherRows>(src.dim() == 0 ? c10::SymInt(0) : src.sym_size(0)); },
+      [&] { return gather_rows_op().redispatch(keys & c10::after_autograd_keyset, src, index, check); });
 }
 
 at::Tensor scatter_add_rows_autograd(c10::DispatchKeySet keys, const at::Tensor& src, const at::Tensor& index,
                                      c10::SymInt rows, std::string_view mode, bool check) {
-  const auto node = node_for<ScatterAddRowsBackward>(src, index);
-  at::Tensor out;
-  {
-    const at::AutoDispatchBelowADInplaceOrView below;
-    out = scatter_add_rows_op().redispatch(keys & c10::after_autograd_keyset, src, index, rows, mode, check);
-  }
-  autograd::set_history(out, node);
-  if (const at::Tensor t = autograd::tangent(src); t.defined()) {
-    out._set_fw_grad(scatter_add_rows(t, index, std::move(rows), mode, /*check=*/false), /*level=*/0,
-                     /*is_inplace_op=*/false);
-  }
-  return out;
+  return autograd::differentiable(
+      {src, index}, [&] { return std::make_shared<ScatterAddRows>(rows, mode); },
+      [&] {
+        return scatter_add_rows_op().redispatch(keys & c10::after_autograd_keyset, src, index, rows, mode, check);
+      });
 }
 
 }  // namespace
