@@ -7,7 +7,8 @@
 #include <tuple>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "common/typed_op.h"
 
 namespace lacewing::conv {
 
@@ -43,42 +44,11 @@ using MaxPoolSignature = std::tuple<at::Tensor, at::Tensor>(const at::Tensor& fe
 using MaxPoolGradSignature = at::Tensor(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan,
                                         at::IntArrayRef meta);
 
-inline const auto& conv_op() {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_conv", "").typed<ConvSignature>();
-  return op;
-}
-
-inline const auto& unit_op() {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_conv_unit", "").typed<UnitSignature>();
-  return op;
-}
-
-inline const auto& weight_grad_op() {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("lacewing::sparse_conv_weight_grad", "")
-                             .typed<WeightGradSignature>();
-  return op;
-}
-
-inline const auto& plan_op() {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_conv_plan", "").typed<PlanSignature>();
-  return op;
-}
-
-inline const auto& max_pool_op() {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_max_pool", "").typed<MaxPoolSignature>();
-  return op;
-}
-
-inline const auto& max_pool_grad_op() {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("lacewing::sparse_max_pool_grad", "")
-                             .typed<MaxPoolGradSignature>();
-  return op;
-}
+inline const auto& conv_op() { return typed_op<"sparse_conv", ConvSignature>(); }
+inline const auto& unit_op() { return typed_op<"sparse_conv_unit", UnitSignature>(); }
+inline const auto& weight_grad_op() { return typed_op<"sparse_conv_weight_grad", WeightGradSignature>(); }
+inline const auto& plan_op() { return typed_op<"sparse_conv_plan", PlanSignature>(); }
+inline const auto& max_pool_op() { return typed_op<"sparse_max_pool", MaxPoolSignature>(); }
+inline const auto& max_pool_grad_op() { return typed_op<"sparse_max_pool_grad", MaxPoolGradSignature>(); }
 
 }  // namespace lacewing::conv

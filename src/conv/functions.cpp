@@ -1,10 +1,10 @@
 // The C++ API over the registered ops.
 #include <ATen/Functions.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <lacewing/conv.h>
 #include <lacewing/dispatch/torch.h>
 
+#include "common/typed_op.h"
 #include "common/version.h"
 #include "conv/check.h"
 #include "conv/voxels.h"
@@ -21,12 +21,6 @@ std::vector<std::int64_t> or_ones(const std::vector<std::int64_t>& values, std::
 std::string_view name(PoolMode mode) {
   constexpr std::string_view kNames[] = {"sum", "avg", "max"};
   return kNames[static_cast<int>(mode)];
-}
-
-/// Calls a registered op by its name.
-template <typename Signature, typename... Args>
-auto call(const char* op, Args&&... args) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(op, "").typed<Signature>().call(std::forward<Args>(args)...);
 }
 
 }  // namespace
@@ -118,8 +112,8 @@ ConvolutionPlan ConvolutionPlan::unpack(const std::vector<at::Tensor>& tensors) 
   plan.meta_ = integers(3);
   plan.kernel_ = {integers(4), integers(5), integers(6)};
   TORCH_CHECK(tensors[0].defined() && tensors[1].defined() && tensors[2].defined(), kRefusal);
-  call<conv::CheckPlanSignature>("lacewing::check_conv_plan", tensors[0], tensors[1], tensors[2], plan.meta_,
-                                 plan.kernel_.size, plan.kernel_.stride, plan.kernel_.dilation);
+  typed_op<"check_conv_plan", conv::CheckPlanSignature>().call(
+      tensors[0], tensors[1], tensors[2], plan.meta_, plan.kernel_.size, plan.kernel_.stride, plan.kernel_.dilation);
   plan.array_ = tensors[0];
   plan.source_ = tensors[1];
   plan.target_ = tensors[2];
@@ -182,8 +176,9 @@ at::Tensor sparse_conv_unit(const at::Tensor& features, const at::Tensor& weight
 }
 
 std::int64_t sparse_conv_workspace(const at::Tensor& features, const at::Tensor& weight, const ConvolutionPlan& plan) {
-  return call<std::int64_t(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::IntArrayRef, bool)>(
-      "lacewing::sparse_conv_workspace", features, weight, plan.array(), plan.meta(), false);
+  return typed_op<"sparse_conv_workspace",
+                  std::int64_t(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::IntArrayRef, bool)>()
+      .call(features, weight, plan.array(), plan.meta(), false);
 }
 
 std::tuple<at::Tensor, at::Tensor> sparse_max_pool(const at::Tensor& features, const ConvolutionPlan& plan) {
@@ -191,8 +186,8 @@ std::tuple<at::Tensor, at::Tensor> sparse_max_pool(const at::Tensor& features, c
 }
 
 at::Tensor sparse_pool(const at::Tensor& features, const ConvolutionPlan& plan, PoolMode mode) {
-  return call<at::Tensor(const at::Tensor&, const at::Tensor&, at::IntArrayRef, std::string_view)>(
-      "lacewing::sparse_pool", features, plan.array(), plan.meta(), name(mode));
+  return typed_op<"sparse_pool", at::Tensor(const at::Tensor&, const at::Tensor&, at::IntArrayRef, std::string_view)>()
+      .call(features, plan.array(), plan.meta(), name(mode));
 }
 
 at::Tensor sparse_unpool(const at::Tensor& features, const ConvolutionPlan& plan) {
@@ -200,15 +195,14 @@ at::Tensor sparse_unpool(const at::Tensor& features, const ConvolutionPlan& plan
 }
 
 at::Tensor sparse_max_unpool(const at::Tensor& features, const at::Tensor& rows, const ConvolutionPlan& plan) {
-  call<void(const at::Tensor&, const at::Tensor&, at::IntArrayRef)>("lacewing::check_unpool_rows", rows, plan.array(),
-                                                                    plan.meta());
-  return call<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::IntArrayRef)>(
-      "lacewing::sparse_max_pool_grad", features, rows, plan.array(), plan.meta());
+  typed_op<"check_unpool_rows", void(const at::Tensor&, const at::Tensor&, at::IntArrayRef)>().call(rows, plan.array(),
+                                                                                                    plan.meta());
+  return conv::max_pool_grad_op().call(features, rows, plan.array(), plan.meta());
 }
 
 at::Tensor global_pool(const at::Tensor& features, const at::Tensor& batch, std::int64_t batch_size, PoolMode mode) {
-  return call<at::Tensor(const at::Tensor&, const at::Tensor&, std::int64_t, std::string_view)>(
-      "lacewing::global_pool", features, batch, batch_size, name(mode));
+  return typed_op<"global_pool", at::Tensor(const at::Tensor&, const at::Tensor&, std::int64_t, std::string_view)>()
+      .call(features, batch, batch_size, name(mode));
 }
 
 at::Tensor conv_weight_from_user(const at::Tensor& weight, std::int64_t groups, bool transposed) {
@@ -231,20 +225,21 @@ at::Tensor conv_weight_to_user(const at::Tensor& weight, at::IntArrayRef kernel_
 }
 
 at::Tensor quantize(const at::Tensor& points, at::ArrayRef<double> voxel_size, const at::Tensor& batch) {
-  return call<at::Tensor(const at::Tensor&, at::ArrayRef<double>, const at::Tensor&)>("lacewing::quantize", points,
-                                                                                      voxel_size, batch);
+  return typed_op<"quantize", at::Tensor(const at::Tensor&, at::ArrayRef<double>, const at::Tensor&)>().call(
+      points, voxel_size, batch);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> reduce_voxels(const at::Tensor& features, const at::Tensor& coordinates,
                                                              VoxelReduction reduction) {
   constexpr std::string_view kNames[] = {"sum", "mean", "first"};
-  return call<std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&, std::string_view)>(
-      "lacewing::reduce_voxels", features, coordinates, kNames[static_cast<int>(reduction)]);
+  return typed_op<"reduce_voxels", std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&,
+                                                                                  std::string_view)>()
+      .call(features, coordinates, kNames[static_cast<int>(reduction)]);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_voxels(const at::Tensor& coordinates) {
-  return call<std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&)>("lacewing::unique_voxels",
-                                                                                 coordinates);
+  return typed_op<"unique_voxels", std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&)>().call(
+      coordinates);
 }
 
 }  // namespace lacewing

@@ -1,25 +1,21 @@
-// The registered row operators as typed handles, looked up once.
+// The registered row operators as typed handles.
 #pragma once
 
 #include <string_view>
 
-#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/Tensor.h>
+
+#include "common/typed_op.h"
 
 namespace lacewing {
 
 inline const auto& gather_rows_op() {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("lacewing::gather_rows", "")
-                             .typed<at::Tensor(const at::Tensor&, const at::Tensor&, bool)>();
-  return op;
+  return typed_op<"gather_rows", at::Tensor(const at::Tensor&, const at::Tensor&, bool)>();
 }
 
 inline const auto& scatter_add_rows_op() {
-  static const auto op =
-      c10::Dispatcher::singleton()
-          .findSchemaOrThrow("lacewing::scatter_add_rows", "")
-          .typed<at::Tensor(const at::Tensor&, const at::Tensor&, c10::SymInt, std::string_view, bool)>();
-  return op;
+  return typed_op<"scatter_add_rows",
+                  at::Tensor(const at::Tensor&, const at::Tensor&, c10::SymInt, std::string_view, bool)>();
 }
 
 }  // namespace lacewing

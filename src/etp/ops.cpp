@@ -12,6 +12,7 @@
 #include <lacewing/backend.h>
 
 #include "common/stream.h"
+#include "common/typed_op.h"
 #include "etp/cell_params.h"
 #include "etp/checks.h"
 #include "kernels/cell.h"
@@ -278,11 +279,6 @@ at::Tensor cell_factor_meta(const at::Tensor&, const at::Tensor& h, const Option
   return at::empty_symint(h.sym_sizes(), h.options());
 }
 
-template <typename Signature>
-c10::TypedOperatorHandle<Signature> find(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
-
 OptionalTensor defined_or_none(const at::Tensor& tensor) {
   return tensor.defined() ? OptionalTensor(tensor) : std::nullopt;
 }
@@ -322,7 +318,7 @@ std::vector<TraceArgs> trace_args(const char* op, std::size_t steps, const at::T
 
 void update_trace(const at::Tensor& trace, const SparsePattern::ByColumn* columns, const TraceSteps& steps,
                   const SharedRows& shared, const OptionalTensor& grad) {
-  static const auto op = find<decltype(trace_cpu)>("lacewing::etp_trace_");
+  const auto& op = typed_op<"etp_trace_", decltype(trace_cpu)>();
   at::Tensor target = trace;
   OptionalTensors g;
   if (grad) {
@@ -339,23 +335,22 @@ void update_trace(const at::Tensor& trace, const SparsePattern::ByColumn* column
 }
 
 CellResult step_cell(const CellOptions& options, const at::Tensor& y, const at::Tensor& h) {
-  static const auto op = find<decltype(cell_step)>("lacewing::etp_cell_step");
   const CellParams params = to_params(options);
-  return op.call(y, h, betas_like(options, y), flags_of(params), numbers_of(params));
+  return typed_op<"etp_cell_step", decltype(cell_step)>().call(y, h, betas_like(options, y), flags_of(params),
+                                                               numbers_of(params));
 }
 
 at::Tensor step_cell_factor(const CellOptions& options, const at::Tensor& y, const at::Tensor& h, const at::Tensor& ef,
                             double alpha) {
-  static const auto op = find<decltype(cell_factor)>("lacewing::etp_cell_factor_");
   const CellParams params = to_params(options);
   at::Tensor target = ef;
-  return op.call(y, h, betas_like(options, y), flags_of(params), numbers_of(params), target, alpha);
+  return typed_op<"etp_cell_factor_", decltype(cell_factor)>().call(y, h, betas_like(options, y), flags_of(params),
+                                                                    numbers_of(params), target, alpha);
 }
 
 std::vector<at::Tensor> call_back(std::int64_t id, const char* what, at::TensorList args) {
-  static const auto op =
-      find<std::vector<at::Tensor>(std::int64_t, std::string_view, at::TensorList)>("lacewing::etp_callback");
-  return op.call(id, what, args);
+  using Signature = std::vector<at::Tensor>(std::int64_t, std::string_view, at::TensorList);
+  return typed_op<"etp_callback", Signature>().call(id, what, args);
 }
 
 }  // namespace lacewing::etp

@@ -18,6 +18,7 @@
 #include <lacewing/etp/cell.h>
 
 #include "autograd/node.h"
+#include "common/typed_op.h"
 #include "etp/cell_params.h"
 
 namespace lacewing::etp {
@@ -31,10 +32,7 @@ constexpr const char* kSpike = "etp_spike";
 
 using Signature = at::Tensor(const at::Tensor& x, std::string_view surrogate, double gain, double width);
 
-const c10::TypedOperatorHandle<Signature>& spike_op() {
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::etp_spike", "").typed<Signature>();
-  return op;
-}
+const auto& spike_op() { return typed_op<"etp_spike", Signature>(); }
 
 /// The surrogate's derivative at x, differentiable in turn.
 at::Tensor slope(const at::Tensor& x, Surrogate surrogate, double gain, double width) {

@@ -8,6 +8,7 @@
 #include <torch/library.h>
 
 #include "autograd/node.h"
+#include "common/typed_op.h"
 #include "product/calls.h"
 #include "product/shape.h"
 
@@ -259,9 +260,7 @@ at::Tensor product(c10::DispatchKeySet keys, const at::Tensor& input1, const at:
                    const OptionalTensor& scale, const at::Tensor& plan, at::IntArrayRef meta,
                    const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2,
                    at::IntArrayRef meta_bwd2, bool out_accumulated) {
-  static const auto op = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow((std::string("lacewing::") + traits(kind).name).c_str(), "")
-                             .typed<ProductSignature>();
+  static const auto op = find_op<ProductSignature>(traits(kind).name);
   const Plans plans = plans_of(plan, meta, plan_bwd1, meta_bwd1, plan_bwd2, meta_bwd2);
   return differentiable_product(kind, input1, input2, scale, plans, out_accumulated, [&] {
     return op.redispatch(keys & c10::after_autograd_keyset, input1, input2, scale, plan, meta, plan_bwd1, meta_bwd1,
@@ -272,8 +271,7 @@ at::Tensor product(c10::DispatchKeySet keys, const at::Tensor& input1, const at:
 at::Tensor scale_op(c10::DispatchKeySet keys, const at::Tensor& input, const OptionalTensor& scale,
                     const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& plan_bwd,
                     at::IntArrayRef meta_bwd) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::sparse_scale", "").typed<ScaleSignature>();
+  const auto& op = typed_op<"sparse_scale", ScaleSignature>();
   const Plans plans = plans_of(plan, meta, plan_bwd, meta_bwd, std::nullopt, {});
   return differentiable_product(Kind::scale, input, {}, scale, plans, false, [&] {
     return op.redispatch(keys & c10::after_autograd_keyset, input, scale, plan, meta, plan_bwd, meta_bwd);
@@ -284,8 +282,7 @@ at::Tensor scale_grad(c10::DispatchKeySet keys, std::int64_t kind_number, const 
                       const OptionalTensor& input2, const at::Tensor& grad, const at::Tensor& plan,
                       at::IntArrayRef meta, const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1,
                       const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2, bool out_accumulated) {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::product_scale_grad", "").typed<ScaleGradSignature>();
+  const auto& op = typed_op<"product_scale_grad", ScaleGradSignature>();
   const Kind kind = kind_of("product_scale_grad", kind_number);
   const at::Tensor y = defined_or_empty(input2);
   const Plans plans = plans_of(plan, meta, plan_bwd1, meta_bwd1, plan_bwd2, meta_bwd2);

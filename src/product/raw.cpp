@@ -12,6 +12,7 @@
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/product.h>
 
+#include "common/typed_op.h"
 #include "product/calls.h"
 #include "product/resolve.h"
 #include "product/shape.h"
@@ -29,10 +30,8 @@ using SegmentOutSignature = void(const at::Tensor& input, const OptionalTensor& 
                                  const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
                                  const OptionalTensor& gather_index, at::Tensor& out);
 
-template <typename Signature>
-auto handle(const std::string& name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(("lacewing::" + name).c_str(), "").typed<Signature>();
-}
+const auto& segment_op() { return typed_op<"indexed_scale_segment", SegmentSignature>(); }
+const auto& segment_out_op() { return typed_op<"indexed_scale_segment_out", SegmentOutSignature>(); }
 
 /// The shapes of the fields, where there are no values.
 struct FieldShapes {
@@ -201,20 +200,18 @@ at::Tensor raw_refusing(const at::Tensor& input1, const at::Tensor& input2, cons
 at::Tensor segment_refusing(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
                             const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
                             const OptionalTensor& gather_index) {
-  static const auto op = handle<SegmentSignature>(kSegment);
   refuse_grad(kSegment, traits(Kind::scale).name, {{"input", input}, {"scale", scale}});
   const at::AutoDispatchBelowADInplaceOrView below;
-  return op.call(input, scale, index, seg, std::move(out_size), gather_index);
+  return segment_op().call(input, scale, index, seg, std::move(out_size), gather_index);
 }
 
 void segment_out_refusing(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
                           const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
                           const OptionalTensor& gather_index, at::Tensor& out) {
-  static const auto op = handle<SegmentOutSignature>("indexed_scale_segment_out");
   refuse_grad(kSegment, traits(Kind::scale).name, {{"input", input}, {"scale", scale}, {"out", out}});
   {
     const at::AutoDispatchBelowADInplaceOrView below;
-    op.call(input, scale, index, seg, std::move(out_size), gather_index, out);
+    segment_out_op().call(input, scale, index, seg, std::move(out_size), gather_index, out);
   }
   torch::autograd::impl::bump_version(out);
 }
@@ -301,15 +298,15 @@ at::Tensor indexed_product(const char* op, const at::Tensor& input1, const at::T
 
 at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
   products::check_defined(products::kSegment, "input", input);
-  static const auto op = products::handle<products::SegmentSignature>("indexed_scale_segment");
-  return op.call(input, fields.scale, fields.index, fields.seg_out, fields.out_size, fields.gather_index);
+  return products::segment_op().call(input, fields.scale, fields.index, fields.seg_out, fields.out_size,
+                                    fields.gather_index);
 }
 
 at::Tensor& indexed_scale_segment_out(at::Tensor& out, const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
   products::check_defined(products::kSegment, "input", input);
   products::check_defined(products::kSegment, "out", out);
-  static const auto op = products::handle<products::SegmentOutSignature>("indexed_scale_segment_out");
-  op.call(input, fields.scale, fields.index, fields.seg_out, fields.out_size, fields.gather_index, out);
+  products::segment_out_op().call(input, fields.scale, fields.index, fields.seg_out, fields.out_size,
+                                 fields.gather_index, out);
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <torch/library.h>
 
+#include "common/typed_op.h"
 #include "product/calls.h"
 
 namespace lacewing::products {
@@ -11,19 +12,12 @@ namespace {
 constexpr const char* kPlans =
     "Tensor plan, int[] meta, Tensor? plan_bwd1, int[] meta_bwd1, Tensor? plan_bwd2, int[] meta_bwd2";
 
-template <typename Signature>
-const c10::TypedOperatorHandle<Signature>& handle(const char* name) {
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "").template typed<Signature>();
-  return op;
-}
-
 /// The handles of a family of ops, one for each product.
 template <typename Signature, typename Name>
 std::vector<c10::TypedOperatorHandle<Signature>> handles(Name&& name) {
   std::vector<c10::TypedOperatorHandle<Signature>> all;
   for (std::int64_t i = 0; i < kProducts; ++i) {
-    const std::string full = "lacewing::" + std::string(name(static_cast<Kind>(i)));
-    all.push_back(c10::Dispatcher::singleton().findSchemaOrThrow(full.c_str(), "").template typed<Signature>());
+    all.push_back(find_op<Signature>(name(static_cast<Kind>(i))));
   }
   return all;
 }
@@ -36,8 +30,8 @@ at::Tensor call_product(Kind kind, const at::Tensor& x, const at::Tensor& y, con
                         const Plans& plans, bool accumulated) {
   const auto& [forward, first, second] = plans;
   if (kind == Kind::scale) {
-    return handle<ScaleSignature>("lacewing::sparse_scale")
-        .call(x, scale, *forward.array, forward.meta, first.array, first.meta);
+    return typed_op<"sparse_scale", ScaleSignature>().call(x, scale, *forward.array, forward.meta, first.array,
+                                                           first.meta);
   }
   static const auto ops = handles<ProductSignature>([](Kind k) { return traits(k).name; });
   return ops[static_cast<std::size_t>(kind)].call(x, y, scale, *forward.array, forward.meta, first.array, first.meta,
@@ -56,19 +50,19 @@ const c10::TypedOperatorHandle<RawSignature>& raw_handle(Kind kind) {
 at::Tensor call_scale_grad(Kind kind, const at::Tensor& x, const at::Tensor& y, const at::Tensor& grad,
                            const Plans& plans, bool accumulated) {
   const auto& [forward, first, second] = plans;
-  return handle<ScaleGradSignature>("lacewing::product_scale_grad")
-      .call(static_cast<std::int64_t>(kind), x, optional(y), grad, *forward.array, forward.meta, first.array,
-            first.meta, second.array, second.meta, accumulated);
+  return typed_op<"product_scale_grad", ScaleGradSignature>().call(static_cast<std::int64_t>(kind), x, optional(y),
+                                                                   grad, *forward.array, forward.meta, first.array,
+                                                                   first.meta, second.array, second.meta, accumulated);
 }
 
 std::int64_t call_workspace(Kind kind, const at::Tensor& x, const at::Tensor& y, const Plan& plan, bool accumulated) {
-  return handle<WorkspaceSignature>("lacewing::product_workspace")
-      .call(static_cast<std::int64_t>(kind), x, optional(y), *plan.array, plan.meta, accumulated);
+  return typed_op<"product_workspace", WorkspaceSignature>().call(static_cast<std::int64_t>(kind), x, optional(y),
+                                                                  *plan.array, plan.meta, accumulated);
 }
 
 at::Tensor call_derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
                             bool unary) {
-  return handle<DerivePlanSignature>("lacewing::derive_plan").call(plan, meta, view, rows, unary);
+  return typed_op<"derive_plan", DerivePlanSignature>().call(plan, meta, view, rows, unary);
 }
 
 TORCH_LIBRARY(lacewing, m) {
