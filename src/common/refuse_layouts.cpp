@@ -1,12 +1,7 @@
-// Tensors that are not strided memory (sparse, quantized, nested, of oneDNN): one sentence in place of a missing
-// kernel.
-#include <string>
+#include "common/refuse_layouts.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
-#include <torch/library.h>
-
-#include "product/calls.h"
 
 namespace lacewing {
 namespace {
@@ -25,46 +20,55 @@ std::string refusal(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided ? "" : "one of layout " + c10::str(tensor.layout());
 }
 
+/// The same of an argument: of the first such tensor in a list.
+std::string refusal(const c10::IValue& value) {
+  if (value.isTensor()) {
+    return refusal(value.toTensor());
+  }
+  if (!value.isList()) {
+    return "";
+  }
+  for (const c10::IValue& element : value.toListRef()) {
+    if (const std::string what = refusal(element); !what.empty()) {
+      return what;
+    }
+  }
+  return "";
+}
+
+void check(const std::string& op, const std::string& argument, const std::string& what) {
+  TORCH_CHECK(what.empty(), "[lacewing.", op, "] ", argument, " must be a dense tensor, not ", what);
+}
+
 void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const std::string name = op.schema().name().substr(std::string("lacewing::").size());
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const c10::IValue& value = (*stack)[stack->size() - arguments.size() + i];
-    const std::string what = value.isTensor() ? refusal(value.toTensor()) : "";
-    TORCH_CHECK(what.empty(), "[lacewing.", name, "] ", arguments[i].name(), " must be a dense tensor, not ", what);
+    check(name, arguments[i].name(), refusal((*stack)[stack->size() - arguments.size() + i]));
   }
   TORCH_CHECK(false, "[lacewing.", name, "] all tensors must be dense");
 }
 
-void register_refusals(torch::Library& m) {
-  std::vector<std::string> names{"gather_rows",           "scatter_add_rows",      "product_scale_grad",
-                                 "product_workspace",     "indexed_scale_segment", "indexed_scale_segment_out",
-                                 "sparse_conv",           "sparse_conv_plan",      "sparse_conv_unit",
-                                 "sparse_conv_workspace", "sparse_max_pool",       "sparse_max_pool_grad",
-                                 "unique_voxels"};
-  for (std::size_t i = 0; i < products::kTraits.size(); ++i) {
-    const auto kind = static_cast<products::Kind>(i);
-    names.emplace_back(products::kTraits[i].name);
-    if (kind != products::Kind::scale) {
-      names.push_back(products::raw_name(kind));
-    }
-  }
-  for (const std::string& name : names) {
-    m.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&refuse>());
-  }
-}
+constexpr c10::DispatchKey kRefused[] = {c10::DispatchKey::SparseCPU,        c10::DispatchKey::SparseCUDA,
+                                         c10::DispatchKey::SparseCsrCPU,     c10::DispatchKey::SparseCsrCUDA,
+                                         c10::DispatchKey::QuantizedCPU,     c10::DispatchKey::QuantizedCUDA,
+                                         c10::DispatchKey::MkldnnCPU,        c10::DispatchKey::NestedTensorCPU,
+                                         c10::DispatchKey::NestedTensorCUDA, c10::DispatchKey::AutogradNestedTensor};
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(lacewing, SparseCPU, m) { register_refusals(m); }
-TORCH_LIBRARY_IMPL(lacewing, SparseCUDA, m) { register_refusals(m); }
-TORCH_LIBRARY_IMPL(lacewing, SparseCsrCPU, m) { register_refusals(m); }
-TORCH_LIBRARY_IMPL(lacewing, SparseCsrCUDA, m) { register_refusals(m); }
-TORCH_LIBRARY_IMPL(lacewing, QuantizedCPU, m) { register_refusals(m); }
-TORCH_LIBRARY_IMPL(lacewing, QuantizedCUDA, m) { register_refusals(m); }
-TORCH_LIBRARY_IMPL(lacewing, MkldnnCPU, m) { register_refusals(m); }
-TORCH_LIBRARY_IMPL(lacewing, NestedTensorCPU, m) { register_refusals(m); }
-TORCH_LIBRARY_IMPL(lacewing, NestedTensorCUDA, m) { register_refusals(m); }
-TORCH_LIBRARY_IMPL(lacewing, AutogradNestedTensor, m) { register_refusals(m); }
+void define_dense_op(torch::Library& m, const std::string& schema, const std::vector<at::Tag>& tags) {
+  m.def(schema.c_str(), tags);
+  const std::string name = schema.substr(0, schema.find('('));
+  for (const c10::DispatchKey key : kRefused) {
+    m.impl(name.c_str(), torch::dispatch(key, torch::CppFunction::makeFromBoxedFunction<&refuse>()));
+  }
+}
+
+void check_dense(const char* op, std::initializer_list<std::pair<const char*, at::Tensor>> arguments) {
+  for (const auto& [argument, tensor] : arguments) {
+    check(op, argument, refusal(tensor));
+  }
+}
 
 }  // namespace lacewing

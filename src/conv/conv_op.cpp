@@ -8,6 +8,7 @@
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 
+#include "common/refuse_layouts.h"
 #include "common/results.h"
 #include "conv/check.h"
 #include "conv/finish.h"
@@ -216,14 +217,18 @@ at::Tensor run_conv(const at::Tensor& features, const at::Tensor& weight, const 
 }
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def(
+  define_dense_op(
+      m,
       "sparse_conv(Tensor features, Tensor weight, Tensor? bias, Tensor plan, int[] meta, bool transposed=False) -> "
       "Tensor",
       {at::Tag::pt2_compliant_tag});
-  m.def("sparse_conv_weight_grad(Tensor features, Tensor grad, Tensor plan, int[] meta, int groups) -> Tensor",
-        {at::Tag::pt2_compliant_tag});
-  m.def("sparse_conv_workspace(Tensor features, Tensor weight, Tensor plan, int[] meta, bool transposed) -> int");
-  m.def("sparse_conv_weight_grad_workspace(Tensor features, Tensor grad, Tensor plan, int[] meta, int groups) -> int");
+  define_dense_op(
+      m, "sparse_conv_weight_grad(Tensor features, Tensor grad, Tensor plan, int[] meta, int groups) -> Tensor",
+      {at::Tag::pt2_compliant_tag});
+  define_dense_op(
+      m, "sparse_conv_workspace(Tensor features, Tensor weight, Tensor plan, int[] meta, bool transposed) -> int");
+  define_dense_op(
+      m, "sparse_conv_weight_grad_workspace(Tensor features, Tensor grad, Tensor plan, int[] meta, int groups) -> int");
 }
 
 TORCH_LIBRARY_IMPL(lacewing, CPU, m) {

@@ -10,6 +10,7 @@
 
 #include <lacewing/dispatch/torch.h>
 
+#include "common/refuse_layouts.h"
 #include "conv/calls.h"
 #include "conv/kernel_map.h"
 #include "conv/lidar.h"
@@ -236,13 +237,15 @@ std::tuple<at::Tensor, at::Tensor> lidar(std::int64_t seed, std::int64_t beams, 
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def("synthetic_scan(int seed, int beams, int azimuths, int objects) -> (Tensor, Tensor)");
-  m.def(
+  define_dense_op(
+      m,
       "sparse_conv_plan(Tensor? fine, Tensor? coarse, int[] kernel_size, int[] stride, int[] dilation, str targets, "
       "str op) -> (Tensor, Tensor, Tensor)");
-  m.def(
+  define_dense_op(
+      m,
       "check_conv_plan(Tensor array, Tensor source, Tensor target, int[] meta, int[] kernel_size, int[] stride, int[] "
       "dilation) -> ()");
-  m.def("unique_voxels(Tensor coordinates) -> (Tensor, Tensor, Tensor)");
+  define_dense_op(m, "unique_voxels(Tensor coordinates) -> (Tensor, Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) {

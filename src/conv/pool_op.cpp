@@ -13,6 +13,7 @@
 #include <lacewing/dispatch/torch.h>
 
 #include "autograd/linear_op.h"
+#include "common/refuse_layouts.h"
 #include "common/stream.h"
 #include "common/sum_type.h"
 #include "conv/check.h"
@@ -172,9 +173,10 @@ at::Tensor max_pool_grad_autograd(c10::DispatchKeySet keys, const at::Tensor& gr
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def("sparse_max_pool(Tensor features, Tensor plan, int[] meta) -> (Tensor, Tensor)", {at::Tag::pt2_compliant_tag});
-  m.def("sparse_max_pool_grad(Tensor grad, Tensor arg, Tensor plan, int[] meta) -> Tensor",
-        {at::Tag::pt2_compliant_tag});
+  define_dense_op(m, "sparse_max_pool(Tensor features, Tensor plan, int[] meta) -> (Tensor, Tensor)",
+                  {at::Tag::pt2_compliant_tag});
+  define_dense_op(m, "sparse_max_pool_grad(Tensor grad, Tensor arg, Tensor plan, int[] meta) -> Tensor",
+                  {at::Tag::pt2_compliant_tag});
 }
 
 TORCH_LIBRARY_IMPL(lacewing, CPU, m) {

@@ -9,6 +9,7 @@
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/product.h>
 
+#include "common/refuse_layouts.h"
 #include "common/sum_type.h"
 #include "conv/check.h"
 #include "conv/voxels.h"
@@ -38,6 +39,7 @@ void check_mode(const char* op, std::string_view mode) {
 
 at::Tensor pool(const at::Tensor& features, const at::Tensor& plan, at::IntArrayRef meta, std::string_view mode) {
   const WithoutAutocast guard(c10::autocast_dispatch_keyset);
+  check_dense("pool", {{"features", features}, {"plan", plan}});
   check_mode("pool", mode);
   const PlanMeta description = check_plan("pool", plan, meta);
   check_rows("pool", "features", features, description.source_rows(), "source", plan);
@@ -66,6 +68,7 @@ at::Tensor means_by_index(const at::Tensor& features, const at::Tensor& index, s
 
 at::Tensor global(const at::Tensor& features, const at::Tensor& batch, std::int64_t batch_size, std::string_view mode) {
   const WithoutAutocast guard(c10::autocast_dispatch_keyset);
+  check_dense("global_pool", {{"features", features}, {"batch", batch}});
   check_mode("global_pool", mode);
   dispatch::detail::check_rank("global_pool", "features", features, 2);
   TORCH_CHECK_VALUE(batch.dim() == 1 && batch.size(0) == features.size(0), "[lacewing.global_pool] ", features.size(0),
@@ -91,6 +94,7 @@ at::Tensor global(const at::Tensor& features, const at::Tensor& batch, std::int6
 std::tuple<at::Tensor, at::Tensor, at::Tensor> reduce(const at::Tensor& features, const at::Tensor& coordinates,
                                                       std::string_view reduction) {
   const WithoutAutocast guard(c10::autocast_dispatch_keyset);
+  check_dense("reduce_voxels", {{"features", features}, {"coordinates", coordinates}});
   TORCH_CHECK_VALUE(reduction == "sum" || reduction == "mean" || reduction == "first",
                     "[lacewing.reduce_voxels] reduction must be 'sum', 'mean' or 'first', not '", reduction, "'");
   TORCH_CHECK_VALUE(features.dim() == 2 && coordinates.dim() == 2 && features.size(0) == coordinates.size(0),
@@ -104,6 +108,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> reduce(const at::Tensor& features
 }
 
 at::Tensor quantized(const at::Tensor& points, at::ArrayRef<double> voxel_size, const at::Tensor& batch) {
+  check_dense("quantize", {{"points", points}, {"batch", batch}});
   TORCH_CHECK_VALUE(points.dim() == 2 && points.is_floating_point(),
                     "[lacewing.quantize] points must be floats of shape (points, axes), not ",
                     dtype_text(points.scalar_type()), " of shape ", shape_text(points.sizes()));
@@ -143,6 +148,7 @@ at::Tensor quantized(const at::Tensor& points, at::ArrayRef<double> voxel_size, 
 }
 
 void check_unpool_rows(const at::Tensor& rows, const at::Tensor& plan, at::IntArrayRef meta) {
+  check_dense("max_unpool", {{"rows", rows}, {"plan", plan}});
   TORCH_CHECK_VALUE(rows.scalar_type() == at::kLong && rows.dim() == 2,
                     "[lacewing.max_unpool] rows must be int64 of two dimensions, not ", dtype_text(rows.scalar_type()),
                     " of shape ", shape_text(rows.sizes()));

@@ -14,6 +14,7 @@
 #include <lacewing/dispatch/torch.h>
 
 #include "autograd/linear_op.h"
+#include "common/refuse_layouts.h"
 #include "conv/check.h"
 #include "conv/finish.h"
 
@@ -132,7 +133,8 @@ at::Tensor unit_autograd(c10::DispatchKeySet keys, const at::Tensor& features, c
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def(
+  define_dense_op(
+      m,
       "sparse_conv_unit(Tensor features, Tensor weight, Tensor? bias, Tensor plan, int[] meta, Tensor? mean, Tensor? "
       "variance, Tensor? gain, Tensor? offset, float eps, Tensor? residual, bool relu) -> Tensor",
       {at::Tag::pt2_compliant_tag});

@@ -17,6 +17,7 @@
 #include <lacewing/dispatch/rows.h>
 #include <lacewing/dispatch/torch.h>
 
+#include "common/refuse_layouts.h"
 #include "common/results.h"
 #include "common/stream.h"
 #include "dispatch/rows_ops.h"
@@ -224,8 +225,10 @@ at::Tensor scatter_add_rows(const at::Tensor& src, const at::Tensor& index, c10:
 }  // namespace lacewing
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def("gather_rows(Tensor src, Tensor index, *, bool check=True) -> Tensor", {at::Tag::pt2_compliant_tag});
-  m.def(
+  lacewing::define_dense_op(m, "gather_rows(Tensor src, Tensor index, *, bool check=True) -> Tensor",
+                            {at::Tag::pt2_compliant_tag});
+  lacewing::define_dense_op(
+      m,
       "scatter_add_rows(Tensor src, Tensor index, SymInt rows, str mode=\"deterministic\", *, bool check=True) "
       "-> Tensor",
       {at::Tag::pt2_compliant_tag});

@@ -11,6 +11,7 @@
 
 #include <lacewing/backend.h>
 
+#include "common/refuse_layouts.h"
 #include "common/stream.h"
 #include "common/typed_op.h"
 #include "etp/cell_params.h"
@@ -356,13 +357,16 @@ std::vector<at::Tensor> call_back(std::int64_t id, const char* what, at::TensorL
 }  // namespace lacewing::etp
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def(
+  lacewing::define_dense_op(
+      m,
       "etp_trace_(Tensor(a!) trace, Tensor? segments, Tensor? row, Tensor? column, Tensor? order, Tensor[] x, Tensor[] "
       "df, Tensor[] decay, Tensor?[] g, Tensor(b!)? grad, Tensor[] shared, float shared_decay) -> ()",
       {at::Tag::pt2_compliant_tag});
-  m.def("etp_cell_step(Tensor y, Tensor h, Tensor? betas, int[] flags, float[] numbers) -> (Tensor, Tensor, Tensor)",
-        {at::Tag::pt2_compliant_tag});
-  m.def(
+  lacewing::define_dense_op(
+      m, "etp_cell_step(Tensor y, Tensor h, Tensor? betas, int[] flags, float[] numbers) -> (Tensor, Tensor, Tensor)",
+      {at::Tag::pt2_compliant_tag});
+  lacewing::define_dense_op(
+      m,
       "etp_cell_factor_(Tensor y, Tensor h, Tensor? betas, int[] flags, float[] numbers, Tensor(a!) ef, float alpha) "
       "-> "
       "Tensor",

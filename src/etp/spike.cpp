@@ -18,6 +18,7 @@
 #include <lacewing/etp/cell.h>
 
 #include "autograd/node.h"
+#include "common/refuse_layouts.h"
 #include "common/typed_op.h"
 #include "etp/cell_params.h"
 
@@ -118,8 +119,9 @@ at::Tensor spike(const at::Tensor& x, const std::string& surrogate, double gain,
 }  // namespace lacewing::etp
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def("etp_spike(Tensor x, str surrogate=\"triangle\", float gain=0.3, float width=1.0) -> Tensor",
-        {at::Tag::pt2_compliant_tag});
+  lacewing::define_dense_op(
+      m, "etp_spike(Tensor x, str surrogate=\"triangle\", float gain=0.3, float width=1.0) -> Tensor",
+      {at::Tag::pt2_compliant_tag});
 }
 TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) { m.impl("etp_spike", lacewing::etp::spike_value); }
 TORCH_LIBRARY_IMPL(lacewing, Autograd, m) { m.impl("etp_spike", lacewing::etp::spike_autograd); }

@@ -12,6 +12,7 @@
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/product.h>
 
+#include "common/refuse_layouts.h"
 #include "common/typed_op.h"
 #include "product/calls.h"
 #include "product/resolve.h"
@@ -252,13 +253,15 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
                                "(Tensor input1, Tensor input2, Tensor? scale=None, Tensor? index1=None, "
                                "Tensor? index2=None, Tensor? seg_out=None, Tensor? gather_index=None, "
                                "Tensor? index_out=None, SymInt? out_size=None, bool out_accumulated=False) -> Tensor";
-    m.def(schema.c_str(), {at::Tag::pt2_compliant_tag});
+    define_dense_op(m, schema, {at::Tag::pt2_compliant_tag});
   }
-  m.def(
+  define_dense_op(
+      m,
       "indexed_scale_segment(Tensor input, Tensor? scale, Tensor? index, Tensor? seg, SymInt? out_size=None, "
       "Tensor? gather_index=None) -> Tensor",
       {at::Tag::pt2_compliant_tag});
-  m.def(
+  define_dense_op(
+      m,
       "indexed_scale_segment_out(Tensor input, Tensor? scale, Tensor? index, Tensor? seg, SymInt? out_size, "
       "Tensor? gather_index, Tensor(a!) out) -> ()",
       {at::Tag::pt2_compliant_tag});

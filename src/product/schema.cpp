@@ -3,6 +3,7 @@
 
 #include <torch/library.h>
 
+#include "common/refuse_layouts.h"
 #include "common/typed_op.h"
 #include "product/calls.h"
 
@@ -70,22 +71,25 @@ TORCH_LIBRARY(lacewing, m) {
     const std::string schema = std::string(traits(static_cast<Kind>(i)).name) +
                                "(Tensor input1, Tensor input2, Tensor? scale, " + kPlans +
                                ", bool out_accumulated=False) -> Tensor";
-    m.def(schema.c_str());
+    define_dense_op(m, schema);
   }
-  m.def(
+  define_dense_op(
+      m,
       "sparse_scale(Tensor input, Tensor? scale, Tensor plan, int[] meta, Tensor? plan_bwd, int[] meta_bwd) -> Tensor");
   const std::string scale_grad =
       std::string("product_scale_grad(int kind, Tensor input1, Tensor? input2, Tensor grad, ") + kPlans +
       ", bool out_accumulated) -> Tensor";
-  m.def(scale_grad.c_str());
-  m.def(
+  define_dense_op(m, scale_grad);
+  define_dense_op(
+      m,
       "product_workspace(int kind, Tensor input1, Tensor? input2, Tensor plan, int[] meta, bool out_accumulated) -> "
       "int");
-  m.def("derive_plan(Tensor plan, int[] meta, int view, int rows, bool unary) -> Tensor");
-  m.def(
-      "product_plan(int? entries, Tensor? index1, Tensor? index2, Tensor? seg_out, Tensor? gather_index, "
-      "Tensor? index_out, int? out_size, bool unary, str op) -> (Tensor, Tensor)");
-  m.def(
+  define_dense_op(m, "derive_plan(Tensor plan, int[] meta, int view, int rows, bool unary) -> Tensor");
+  define_dense_op(m,
+                  "product_plan(int? entries, Tensor? index1, Tensor? index2, Tensor? seg_out, Tensor? gather_index, "
+                  "Tensor? index_out, int? out_size, bool unary, str op) -> (Tensor, Tensor)");
+  define_dense_op(
+      m,
       "sorted_plans(Tensor? index1, Tensor? index2, Tensor? index, int entries, int? out_size, int? in1_size, "
       "int? in2_size, bool unary, bool forward_only, str op) -> Tensor[]");
   m.def("derived_meta(int[] meta, int view, int rows, bool unary) -> int[]");

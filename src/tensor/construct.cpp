@@ -42,10 +42,14 @@ std::string shape_of(const Dims& shape) { return shape_text(at::IntArrayRef(shap
 
 namespace tensor {
 
-const Components& checked(const char* op, const at::Tensor& sparse) {
+void check_sparse(const char* op, const at::Tensor& sparse) {
   TORCH_CHECK(tensor::is_sparse(sparse), "[lacewing.", op,
               "] the tensor must be a sparse tensor, not a strided one of ",
               sparse.defined() ? "shape " + shape_text(sparse.sizes()) : "no shape");
+}
+
+const Components& checked(const char* op, const at::Tensor& sparse) {
+  check_sparse(op, sparse);
   return components(sparse);
 }
 
@@ -385,6 +389,19 @@ std::tuple<at::Tensor, at::Tensor> to_additive_op(const at::Tensor& t) {
   return {additive, sparse};
 }
 
+void watch_copy_op(const at::Tensor& sparse, const at::Tensor& copy) {
+  check_sparse("watch_copy", sparse);
+  mark_view("indexing", copy, sparse);
+}
+void forget_copy_op(const at::Tensor& sparse, const at::Tensor& copy) {
+  check_sparse("forget_copy", sparse);
+  forget_copy(sparse, copy);
+}
+bool is_view_op(const at::Tensor& t) {
+  check_sparse("is_view", t);
+  return is_view(t);
+}
+
 /// Whether .data = other is possible; torch refuses it otherwise.
 bool same_kind(Call& call) { return call.give({c10::IValue(call.is_sparse_at(0) == call.is_sparse_at(1))}); }
 
@@ -436,9 +453,8 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def("tensor_coalesce(Tensor sparse) -> Tensor", coalesce);
   m.def("tensor_is_coalesced(Tensor sparse) -> bool", is_coalesced);
   m.def("tensor_forget_copy(Tensor sparse, Tensor copy) -> ()");
-  m.def("tensor_watch_copy(Tensor sparse, Tensor copy) -> ()",
-        [](const at::Tensor& sparse, const at::Tensor& copy) { mark_view("indexing", copy, sparse); });
-  m.def("tensor_is_view(Tensor sparse) -> bool", is_view);
+  m.def("tensor_watch_copy(Tensor sparse, Tensor copy) -> ()", watch_copy_op);
+  m.def("tensor_is_view(Tensor sparse) -> bool", is_view_op);
   m.def("tensor_slice(Tensor(a) sparse, int[] starts, int[] ends, int[] steps) -> Tensor(a)");
   m.def("tensor_prune(Tensor sparse) -> Tensor", prune);
   m.def("tensor_to_additive(Tensor sparse) -> (Tensor, Tensor)", to_additive_op);
@@ -447,7 +463,7 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
 }
 
 // Not by way of the fallback, which looks at the tensor first.
-TORCH_LIBRARY_IMPL(lacewing, DeferredInit, m) { m.impl("tensor_forget_copy", forget_copy); }
+TORCH_LIBRARY_IMPL(lacewing, DeferredInit, m) { m.impl("tensor_forget_copy", forget_copy_op); }
 
 }  // namespace tensor
 }  // namespace lacewing
