@@ -111,13 +111,18 @@ at::Tensor rows_with_entries(const Components& c, const Dims& rows, const Dims& 
       {groups, sparse_scavec(c.values, x, info), Fill::of(at::zeros({}, c.values.options().requires_grad(false)))});
 }
 
+/// Whether a sparse tensor has so few entries for its rows that a strided product with x would be larger by far.
+bool is_mostly_empty(const Components& c, const Dims& rows, const at::Tensor& x) {
+  return product_of(sizes_at(c.pattern->sizes(), rows)) / 16 > c.pattern->nse() + x.numel();
+}
+
 /// A sparse tensor as a matrix (rows, columns) times x (columns, n), where the columns of a batch are x's in turn:
 /// summed() is the sum of x over the columns, in a form that broadcasts against (rows, n). The gradients are SDDMM and
 /// the transpose's product.
 at::Tensor times_dense(const Components& given, const Dims& rows, const Dims& columns, const at::Tensor& x,
                        const std::function<at::Tensor()>& summed) {
   const Dims sizes = sizes_at(given.pattern->sizes(), rows);
-  const bool mostly_empty = product_of(sizes) / 16 > given.pattern->nse() + x.numel();
+  const bool mostly_empty = is_mostly_empty(given, rows, x);
   if (zero_fill(given)) {
     return mostly_empty ? rows_with_entries(given, rows, columns, x)
                         : sparse_scavec(given.values, x, given.pattern->matrix_info(rows, columns));
@@ -237,13 +242,6 @@ bool bmm(Call& call) { return matrices(call, 0, 1, 1); }
 
 bool mv(Call& call) { return call.give(at::mm(call.tensor(0), call.tensor(1).unsqueeze(1)).squeeze(1)); }
 
-/// A vector times a matrix; torch's own composition of it drops a dim in place.
-bool matmul(Call& call) {
-  const at::Tensor a = call.tensor(0);
-  const at::Tensor b = call.tensor(1);
-  return a.dim() == 1 && b.dim() == 2 ? call.give(at::mm(a.unsqueeze(0), b).squeeze(0)) : Call::decline();
-}
-
 bool dot(Call& call) {
   const at::Tensor a = call.tensor(0);
   const at::Tensor b = call.tensor(1);
@@ -285,10 +283,75 @@ Dims other_dims(const at::Tensor& t, const Dims& contracted) {
   return rest;
 }
 
+/// Whether a sparse tensor times a strided one can be made in their own dtype with the fill taken apart.
+bool multiplies_as_it_is(const at::Tensor& sparse, const at::Tensor& dense) {
+  const Components& c = components(sparse);
+  return multiplies(c) && (zero_fill(c) || (filled_type(sparse.scalar_type()) == sparse.scalar_type() &&
+                                            is_finite(sparse) && is_finite(dense)));
+}
+
+/// Such a tensor over `columns`, a strided one over `shared`, of the same sizes: the other dims of both. One product of
+/// a matrix, without moving an index.
+at::Tensor contracted(const at::Tensor& sparse, const Dims& columns, const at::Tensor& dense, const Dims& shared) {
+  const Dims rows = other_dims(sparse, columns);
+  const Dims rest = other_dims(dense, shared);
+  Dims order = shared;
+  order.insert(order.end(), rest.begin(), rest.end());
+  const Dims rest_sizes = sizes_at(dense.sizes(), rest);
+  const auto x = dense.permute(order).reshape({product_of(sizes_at(dense.sizes(), shared)), product_of(rest_sizes)});
+  const auto product = times_dense(components(sparse), rows, columns, x, [&] { return x.sum(0, /*keepdim=*/true); });
+  Dims shape = sizes_at(sparse.sizes(), rows);
+  shape.insert(shape.end(), rest_sizes.begin(), rest_sizes.end());
+  return product.view(shape);
+}
+
+/// A batch of matrices times one matrix, or one times a batch; (batch, rows, n).
+bool batch_and_matrix(Call& call) {
+  const bool first = call.is_sparse_at(0);
+  if (first == call.is_sparse_at(1)) {
+    return Call::decline();
+  }
+  const at::Tensor& a = call.tensor(0);
+  const at::Tensor& b = call.tensor(1);
+  const at::Tensor& sparse = first ? a : b;
+  const at::Tensor& dense = first ? b : a;
+  if (a.size(-1) != b.size(-2) || a.scalar_type() != b.scalar_type() || !multiplies_as_it_is(sparse, dense)) {
+    return Call::decline();
+  }
+  const Dims columns{first ? a.dim() - 1 : b.dim() - 2};
+  const Dims shared{first ? b.dim() - 2 : a.dim() - 1};
+  if (is_mostly_empty(components(sparse), other_dims(sparse, columns), dense)) {
+    return Call::decline();  // a sparse result, whose dims do not change places with the dense ones
+  }
+  const at::Tensor product = contracted(sparse, columns, dense, shared);
+  if (first) {
+    return call.give(a.dim() == 3 ? product : product.transpose(0, 1));
+  }
+  return call.give(b.dim() == 3 ? product.transpose(1, 2) : product.permute({1, 2, 0}));
+}
+
+/// Matrices, batches of them and a vector times a matrix; the rest is torch's own composition, which would come back
+/// here for each of these, and drops a dim of a vector in place.
+bool matmul(Call& call) {
+  const at::Tensor& a = call.tensor(0);
+  const at::Tensor& b = call.tensor(1);
+  if (a.dim() == 1 && b.dim() == 2) {
+    return call.give(at::mm(a.unsqueeze(0), b).squeeze(0));
+  }
+  if (a.dim() == 2 && b.dim() == 2) {
+    return matrices(call, 0, 1, 0);
+  }
+  if (a.dim() == 3 && b.dim() == 3) {
+    return a.size(0) == b.size(0) ? matrices(call, 0, 1, 1) : Call::decline();
+  }
+  const bool of_matrices = std::min(a.dim(), b.dim()) == 2 && std::max(a.dim(), b.dim()) == 3;
+  return of_matrices ? batch_and_matrix(call) : Call::decline();
+}
+
 /// A sparse tensor with a strided one: one product of a matrix, without moving an index.
 bool tensordot(Call& call) {
   const bool first = call.is_sparse_at(0);
-  if (first == call.is_sparse_at(1) || !multiplies(call.sparse(first ? 0 : 1))) {
+  if (first == call.is_sparse_at(1)) {
     return Call::decline();
   }
   const at::Tensor sparse = call.tensor(first ? 0 : 1);
@@ -308,30 +371,21 @@ bool tensordot(Call& call) {
       return Call::decline();  // torch repeats a dim of size 1, and has the sentence for others
     }
   }
-  const Dims rows = other_dims(sparse, columns);
-  const Dims rest = other_dims(dense, shared);
-  if (rows.size() + columns.size() != at(sparse.dim()) || rest.size() + shared.size() != at(dense.dim())) {
+  const std::size_t rows = other_dims(sparse, columns).size();
+  if (rows + columns.size() != at(sparse.dim()) ||
+      other_dims(dense, shared).size() + shared.size() != at(dense.dim())) {
     return Call::decline();  // a dim twice
   }
-  Dims order = shared;
-  order.insert(order.end(), rest.begin(), rest.end());
-  const Dims rest_sizes = sizes_at(dense.sizes(), rest);
-  const auto x = dense.permute(order).reshape({product_of(sizes_at(dense.sizes(), shared)), product_of(rest_sizes)});
-  const Components& c = components(sparse);
-  if (!zero_fill(c) &&
-      (filled_type(sparse.scalar_type()) != sparse.scalar_type() || !is_finite(sparse) || !is_finite(x))) {
+  if (!multiplies_as_it_is(sparse, dense)) {
     return Call::decline();
   }
-  Dims shape = sizes_at(sparse.sizes(), rows);
-  const auto product = times_dense(c, rows, columns, x, [&] { return x.sum(0, /*keepdim=*/true); });
-  shape.insert(shape.end(), rest_sizes.begin(), rest_sizes.end());
-  const at::Tensor result = product.view(shape);
+  const at::Tensor result = contracted(sparse, columns, dense, shared);
   if (first) {
     return call.give(result);
   }
   Dims turned;
-  for (std::size_t k = 0; k < shape.size(); ++k) {
-    turned.push_back(static_cast<std::int64_t>((k + rows.size()) % shape.size()));
+  for (std::size_t k = 0; k < at(result.dim()); ++k) {
+    turned.push_back(static_cast<std::int64_t>((k + rows) % at(result.dim())));
   }
   return call.give(result.permute(turned));
 }
