@@ -1,8 +1,7 @@
 // Calls of the registered ops of the formula, through the dispatcher: gradients are made of them.
 #pragma once
 
-#include <ATen/core/dispatch/Dispatcher.h>
-
+#include "common/typed_op.h"
 #include "product/form_call.h"
 
 namespace lacewing::products {
@@ -23,9 +22,9 @@ using FormExplainSignature = std::string(at::TensorList operands, const std::opt
                                          at::TensorList plan, c10::SymIntArrayRef sizes, std::string_view form,
                                          std::int64_t role);
 
-const c10::TypedOperatorHandle<FormSignature>& form_op();
-const c10::TypedOperatorHandle<FormExplainSignature>& form_explain_op();
-const c10::TypedOperatorHandle<FormBackwardSignature>& form_backward_op();
+inline const auto& form_op() { return typed_op<"product", FormSignature>(); }
+inline const auto& form_explain_op() { return typed_op<"product_explain", FormExplainSignature>(); }
+inline const auto& form_backward_op() { return typed_op<"product_backward", FormBackwardSignature>(); }
 
 /// A role of a form from the tensors of all others; tensors[role] is not read.
 at::Tensor call_form(const FormCall& call, int role, const std::vector<at::Tensor>& tensors, at::TensorList plan);

@@ -7,6 +7,7 @@
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 
+#include "common/refuse_layouts.h"
 #include "kernels/cpu/form_schedule.h"
 #include "product/form_args.h"
 #include "product/form_calls.h"
@@ -110,14 +111,9 @@ std::string explain(at::TensorList operands, const std::optional<at::Tensor>& sc
 
 }  // namespace
 
-const c10::TypedOperatorHandle<FormExplainSignature>& form_explain_op() {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::product_explain", "").typed<FormExplainSignature>();
-  return op;
-}
-
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def("product_explain(Tensor[] operands, Tensor? scale, Tensor[] plan, SymInt[] sizes, str form, int role) -> str");
+  define_dense_op(
+      m, "product_explain(Tensor[] operands, Tensor? scale, Tensor[] plan, SymInt[] sizes, str form, int role) -> str");
 }
 
 TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) { m.impl("product_explain", explain); }

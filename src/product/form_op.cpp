@@ -9,6 +9,7 @@
 #include <lacewing/backend.h>
 #include <lacewing/dispatch/torch.h>
 
+#include "common/refuse_layouts.h"
 #include "common/results.h"
 #include "common/stream.h"
 #include "product/form_args.h"
@@ -129,17 +130,6 @@ void register_device(torch::Library& m) {
 
 }  // namespace
 
-const c10::TypedOperatorHandle<FormSignature>& form_op() {
-  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::product", "").typed<FormSignature>();
-  return op;
-}
-
-const c10::TypedOperatorHandle<FormBackwardSignature>& form_backward_op() {
-  static const auto op =
-      c10::Dispatcher::singleton().findSchemaOrThrow("lacewing::product_backward", "").typed<FormBackwardSignature>();
-  return op;
-}
-
 at::Tensor call_form(const FormCall& call, int role, const std::vector<at::Tensor>& tensors, at::TensorList plan) {
   std::vector<at::Tensor> operands;
   for (int r = 0; r <= call.form.output(); ++r) {
@@ -162,8 +152,10 @@ std::vector<at::Tensor> backward_tensors(const FormCall& call, std::vector<at::T
 }
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def("product(Tensor[] operands, Tensor? scale, Tensor[] plan, SymInt[] sizes, str form, int role) -> Tensor");
-  m.def(
+  define_dense_op(
+      m, "product(Tensor[] operands, Tensor? scale, Tensor[] plan, SymInt[] sizes, str form, int role) -> Tensor");
+  define_dense_op(
+      m,
       "product_backward(Tensor[] operands, Tensor? scale, Tensor grad, Tensor[] plan, SymInt[] sizes, str form, "
       "int role, int[] wanted) -> Tensor[]");
 }

@@ -7,6 +7,7 @@
 
 #include <lacewing/dispatch/torch.h>
 
+#include "common/refuse_layouts.h"
 #include "common/transforms.h"
 #include "product/form_call.h"
 #include "product/plan_fields.h"
@@ -362,10 +363,12 @@ std::tuple<at::Tensor, std::vector<std::int64_t>> plan_edges(const OptionalTenso
 }
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def(
+  define_dense_op(
+      m,
       "plan_terms(str form, Tensor?[] index, int[] rows, Tensor?[] layout, str letters, int[] extents, int entries, "
       "str op) -> (Tensor, int[], str)");
-  m.def("plan_edges(Tensor?[] lists, str maps, int edges, int[] batch, bool sorted, str op) -> (Tensor, int[])");
+  define_dense_op(
+      m, "plan_edges(Tensor?[] lists, str maps, int edges, int[] batch, bool sorted, str op) -> (Tensor, int[])");
 }
 
 TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) {
