@@ -14,6 +14,7 @@ GATHERED = "src/kernels/cpu/gathered_isa.cpp"
 MOVED_ROWS = "src/kernels/cpu/rows_isa.cpp"
 CPU_SCALE_GRAD = "src/kernels/cpu/scale_grad_terms.h"
 SCHEDULE = "src/kernels/cpu/schedule.h"
+SHARES = "src/kernels/cpu/shares.h"
 SIMD = "src/kernels/cpu/simd.h"
 SOURCE = "src/kernels/cpu/source.h"
 
@@ -363,9 +364,9 @@ CPU_MUTANTS = (
     ),
     Mutant(
         "cpu-row-boundary",
-        SCHEDULE,
-        "return share == shares ? terms.rows : low;",
-        "return share == shares ? terms.rows : low + 1;",
+        SHARES,
+        "return share == shares ? rows : low;",
+        "return share == shares ? rows : low + 1;",
         ENDS,
         "the shares of the rows start one row late",
     ),

@@ -42,9 +42,17 @@ void check(const std::string& op, const std::string& argument, const std::string
 
 void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
-  const std::string name = op.schema().name().substr(std::string("lacewing::").size());
+  const auto given = [&](std::size_t i) -> const c10::IValue& {
+    return (*stack)[stack->size() - arguments.size() + i];
+  };
+  std::string name = op.schema().name().substr(std::string("lacewing::").size());
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    check(name, arguments[i].name(), refusal((*stack)[stack->size() - arguments.size() + i]));
+    if (arguments[i].name() == "op" && given(i).isString()) {
+      name = given(i).toStringRef();  // the op works for another, whose arguments these are
+    }
+  }
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    check(name, arguments[i].name(), refusal(given(i)));
   }
   TORCH_CHECK(false, "[lacewing.", name, "] all tensors must be dense");
 }
