@@ -66,7 +66,7 @@ CUDA_MUTANTS = (
     Mutant(
         "cuda-unused-entries",
         PRODUCT,
-        "cudaMemsetAsync(out, 0, static_cast<std::size_t>(terms.entries) * sizeof(T), stream);",
+        "clear(out, terms.entries * static_cast<std::int64_t>(sizeof(T)), executor);",
         "",
         ("cuda",),
         "the gradient of an entry that no term uses is left as memory held it",

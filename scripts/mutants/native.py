@@ -69,7 +69,7 @@ UNITS = {
     **{level: tuple(Unit(f"kernels/cpu/{name}_isa.cpp", level) for name in LEVEL_SOURCES) for level in LEVELS},
     "sparse-matmul": (Unit("kernels/cpu/sparse_matmul.cpp"),),
     "structure": (
-        *(Unit(f"structure/{name}.cpp") for name in ("plan_builder", "entry_groups", "entry_scan")),
+        *(Unit(f"structure/{name}.cpp") for name in ("plan_builder", "plan_views", "entry_groups", "entry_scan")),
         Unit("common/kept_memory.cpp"),
     ),
     "conv-map": (Unit("conv/kernel_map.cpp"),),

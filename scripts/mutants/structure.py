@@ -6,6 +6,7 @@ from .record import Mutant
 
 SORT = "src/structure/radix_sort.h"
 BUILDER = "src/structure/plan_builder.cpp"
+VIEWS = "src/structure/plan_views.cpp"
 MEMORY = "src/common/kept_memory.cpp"
 SCAN = "src/structure/entry_scan.cpp"
 GROUPS = "src/structure/entry_groups.cpp"
@@ -167,7 +168,7 @@ STRUCTURE_MUTANTS = (
     ),
     Mutant(
         "backward1-roles",
-        BUILDER,
+        VIEWS,
         "return {unary ? Key::row : Key::second, unary ? Key::second : Key::row, Key::first};",
         "return {Key::row, Key::second, Key::first};",
         ("structure",),
@@ -175,7 +176,7 @@ STRUCTURE_MUTANTS = (
     ),
     Mutant(
         "transpose-roles",
-        BUILDER,
+        VIEWS,
         "return {unary ? Key::row : Key::second, unary ? Key::second : Key::row, Key::first};",
         "return {Key::second, Key::row, Key::first};",
         ("structure",),
@@ -183,7 +184,7 @@ STRUCTURE_MUTANTS = (
     ),
     Mutant(
         "backward2-roles",
-        BUILDER,
+        VIEWS,
         "case View::backward2: return {Key::row, Key::first, Key::second};",
         "case View::backward2: return {Key::first, Key::row, Key::second};",
         ("structure",),
@@ -239,7 +240,7 @@ STRUCTURE_MUTANTS = (
     ),
     Mutant(
         "derive-needed-rows",
-        BUILDER,
+        VIEWS,
         "derived.need1 = view == View::backward1 ? meta.need2 : meta.rows;",
         "derived.need1 = view == View::backward1 ? meta.need1 : meta.rows;",
         ("structure",),

@@ -90,8 +90,9 @@ void scale_grad(const ScaleGradArgs& args, const CpuExecutor& executor, void* wo
 }  // namespace cpu
 
 namespace cuda {
+std::int64_t product_workspace(const ProductArgs& args);
 std::int64_t scale_grad_workspace(const ScaleGradArgs& args);
-void product(const ProductArgs& args, const CudaExecutor& executor);
+void product(const ProductArgs& args, const CudaExecutor& executor, void* workspace);
 void scale_grad(const ScaleGradArgs& args, const CudaExecutor& executor, void* workspace);
 }  // namespace cuda
 

@@ -17,7 +17,7 @@ const std::int64_t* HostIndex::data() const {
   return !present() ? nullptr : length() == 0 ? &nothing : tensor.const_data_ptr<std::int64_t>();
 }
 
-HostIndex FieldChecker::index(const char* argument, const std::optional<at::Tensor>& given) {
+at::Tensor FieldChecker::integers(const char* argument, const std::optional<at::Tensor>& given) {
   if (!given) {
     return {};
   }
@@ -34,7 +34,15 @@ HostIndex FieldChecker::index(const char* argument, const std::optional<at::Tens
               " has no values here: an info is built from them, so build it outside of what is traced, mapped or on "
               "meta");
   device = given->device();
-  HostIndex host{given->cpu().to(at::kLong).contiguous(), 0};
+  return given->to(at::kLong).contiguous();
+}
+
+HostIndex FieldChecker::index(const char* argument, const std::optional<at::Tensor>& given) {
+  const at::Tensor checked = integers(argument, given);
+  if (!checked.defined()) {
+    return {};
+  }
+  HostIndex host{checked.cpu(), 0};
   host.limit = check_range(argument, host);
   return host;
 }

@@ -33,6 +33,8 @@ struct FieldChecker {
 
   std::string prefix() const { return "[lacewing." + std::string(op) + "] "; }
   HostIndex index(const char* argument, const std::optional<at::Tensor>& given);
+  /// The same where it lies; its entries are not looked at.
+  at::Tensor integers(const char* argument, const std::optional<at::Tensor>& given);
   void below(const char* argument, const HostIndex& index, const char* limit_name, std::int64_t limit) const;
   void size(const char* argument, std::optional<std::int64_t> value) const;
 

@@ -9,6 +9,7 @@
 #include <lacewing/dispatch/torch.h>
 
 #include "common/transforms.h"
+#include "index/device_plans.h"
 #include "kernels/cpu/isa.h"
 #include "product/shape.h"
 #include "structure/plan_builder.h"
@@ -116,6 +117,42 @@ std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entr
   });
 }
 
+namespace {
+
+/// Of indices on a device: forward, backward1, backward2, those that are asked for. Nothing where an index or a size
+/// does not fit: the host names it.
+std::optional<std::vector<at::Tensor>> sorted_plans_on_device(const index::DeviceTriples& triples,
+                                                              std::optional<std::int64_t> out_size,
+                                                              std::optional<std::int64_t> in1_size,
+                                                              std::optional<std::int64_t> in2_size, bool forward_only) {
+  const index::TriplesScan scan = index::scan_triples(triples);
+  const auto fits = [](std::int64_t limit, std::optional<std::int64_t> size) {
+    return limit <= kLargestSize && limit <= size.value_or(limit);
+  };
+  if (scan.negative || !fits(scan.limit_row, out_size) || !fits(scan.limit1, in1_size) ||
+      !(triples.unary || fits(scan.limit2, in2_size))) {
+    return std::nullopt;
+  }
+  std::vector<index::PlanRequest> requests{{structure::View::forward, out_size.value_or(scan.limit_row)}};
+  if (!forward_only) {
+    // In the order that the sorts pass through.
+    if (!triples.unary) {
+      requests.push_back({structure::View::backward2, in2_size.value_or(scan.limit2)});
+    }
+    requests.push_back({structure::View::backward1, in1_size.value_or(scan.limit1)});
+  }
+  std::vector<index::DevicePlan> plans = index::build_sorted(triples, scan, requests);
+  std::reverse(plans.begin() + 1, plans.end());
+  std::vector<at::Tensor> parts;
+  for (const index::DevicePlan& plan : plans) {
+    parts.push_back(plan.array);
+    parts.push_back(meta_tensor(plan.meta));
+  }
+  return parts;
+}
+
+}  // namespace
+
 std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const OptionalTensor& index2,
                                      const OptionalTensor& index, std::int64_t entries,
                                      std::optional<std::int64_t> out_size, std::optional<std::int64_t> in1_size,
@@ -128,21 +165,33 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
   check.size("in2_size", in2_size);
   const char* const name1 = unary ? "index_in" : "index1";
   const char* const name_out = unary ? "index_out" : "index";
+  index::DeviceTriples given;
+  given.index1 = check.integers(name1, index1);
+  given.index2 = check.integers("index2", index2);
+  given.row = check.integers(name_out, index);
+  std::optional<std::int64_t> count = entries >= 0 ? std::optional<std::int64_t>(entries) : std::nullopt;
+  const auto same_length = [&](const char* argument, const at::Tensor& index) {
+    if (index.defined()) {
+      TORCH_CHECK(!count || *count == index.size(0), check.prefix(), argument, " has ", index.size(0),
+                  " entries but another argument has ", count.value_or(0));
+      count = index.size(0);
+    }
+  };
+  same_length(name1, given.index1);
+  same_length("index2", given.index2);
+  same_length(name_out, given.row);
+  if (check.device && check.device->is_cuda()) {
+    given.count = count.value_or(0);
+    given.unary = unary;
+    given.device = *check.device;
+    if (auto plans = sorted_plans_on_device(given, out_size, in1_size, in2_size, forward_only)) {
+      return *std::move(plans);
+    }
+  }
+
   const HostIndex first = check.index(name1, index1);
   const HostIndex second = check.index("index2", index2);
   const HostIndex row = check.index(name_out, index);
-  std::optional<std::int64_t> count = entries >= 0 ? std::optional<std::int64_t>(entries) : std::nullopt;
-  const auto same_length = [&](const char* argument, const HostIndex& given) {
-    if (given.present()) {
-      TORCH_CHECK(!count || *count == given.length(), check.prefix(), argument, " has ", given.length(),
-                  " entries but another argument has ", count.value_or(0));
-      count = given.length();
-    }
-  };
-  same_length(name1, first);
-  same_length("index2", second);
-  same_length(name_out, row);
-
   structure::Triples triples;
   triples.count = count.value_or(0);
   triples.unary = unary;

@@ -12,6 +12,7 @@
 
 #include "common/results.h"
 #include "common/stream.h"
+#include "index/device_plans.h"
 #include "product/calls.h"
 #include "product/plan_ops.h"
 #include "product/shape.h"
@@ -72,7 +73,8 @@ void run(const ProductArgs& args, const at::Tensor& z) {
     return kernels::reference::product(args);
   }
   if (z.is_cuda()) {
-    return kernels::cuda::product(args, current_stream(z.device()));
+    const at::Tensor space = workspace(kernels::cuda::product_workspace(args), z);
+    return kernels::cuda::product(args, current_stream(z.device()), data_of(space));
   }
   const CpuExecutor executor = torch_executor();
   const at::Tensor space = workspace(kernels::cpu::product_workspace(args, executor.max_threads()), z);
@@ -205,13 +207,14 @@ std::int64_t product_workspace(std::int64_t kind_number, const at::Tensor& input
   const at::Tensor y = input2.value_or(at::Tensor());
   const ProductShape given = check_product(kind, input1, y, std::nullopt, plan, meta, out_accumulated);
   const std::int64_t copied = kind == Kind::scale ? batch_copy_bytes(input1) : 0;
-  if (input1.is_cuda() || backend() == Backend::reference || given.batch == 0) {
+  if (backend() == Backend::reference || given.batch == 0) {
     return copied;
   }
   const at::Tensor x = kind == Kind::scale ? as_batch(input1) : input1;
   const ProductShape shape = check_product(kind, x, y, std::nullopt, plan, meta, out_accumulated);
-  return copied + kernels::cpu::product_workspace(arguments(kind, shape, x, y, plan, out_accumulated),
-                                                  torch_executor().max_threads());
+  const ProductArgs args = arguments(kind, shape, x, y, plan, out_accumulated);
+  return copied + (input1.is_cuda() ? kernels::cuda::product_workspace(args)
+                                    : kernels::cpu::product_workspace(args, torch_executor().max_threads()));
 }
 
 PlanMeta check_derivable(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
@@ -237,10 +240,12 @@ at::Tensor derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_
   const PlanMeta from = check_derivable(plan, meta, view, rows, unary);
   const auto which = static_cast<structure::View>(view);
   const PlanMeta derived = structure::derived_meta(from, which, rows, unary);
-  const at::Tensor source = plan.cpu();
-  const at::Tensor out = empty_result({derived.length()}, source.options());
-  structure::derive(from, source.const_data_ptr(), which, rows, unary, out.mutable_data_ptr(), torch_executor());
-  return out.to(plan.device());
+  if (plan.is_cuda()) {
+    return index::derive(from, plan, which, rows, unary);
+  }
+  const at::Tensor out = empty_result({derived.length()}, plan.options());
+  structure::derive(from, plan.const_data_ptr(), which, rows, unary, out.mutable_data_ptr(), torch_executor());
+  return out;
 }
 
 at::Tensor empty_like_plan(const at::Tensor& x, const ProductShape& shape, Channels z, at::ScalarType type) {

@@ -302,14 +302,14 @@ at::Tensor indexed_product(const char* op, const at::Tensor& input1, const at::T
 at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
   products::check_defined(products::kSegment, "input", input);
   return products::segment_op().call(input, fields.scale, fields.index, fields.seg_out, fields.out_size,
-                                    fields.gather_index);
+                                     fields.gather_index);
 }
 
 at::Tensor& indexed_scale_segment_out(at::Tensor& out, const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
   products::check_defined(products::kSegment, "input", input);
   products::check_defined(products::kSegment, "out", out);
   products::segment_out_op().call(input, fields.scale, fields.index, fields.seg_out, fields.out_size,
-                                 fields.gather_index, out);
+                                  fields.gather_index, out);
   return out;
 }
 

@@ -1,7 +1,6 @@
 #include "structure/key_merge.h"
 
 #include <algorithm>
-#include <array>
 
 #include "common/deal.h"
 #include "structure/fixed_parts.h"
@@ -158,12 +157,6 @@ struct CombineVisit {
   }
 };
 
-/// An element of so many bytes.
-template <std::size_t Bytes>
-struct alignas(Bytes) Element {
-  std::array<char, Bytes> bytes;
-};
-
 }  // namespace
 
 /// Walks all parts, some at a time: make(part) gives the visitor of a part, which done(part, visitor) gets back.
@@ -267,13 +260,8 @@ void KeyMerge::write_elements(std::int64_t* keys, const Elements& a, const Eleme
 
 void KeyMerge::write(std::int64_t* keys, const Elements& a, const Elements& b, std::int64_t element_bytes, void* a_out,
                      void* b_out) const {
-  switch (element_bytes) {
-    case 1: return write_elements<Element<1>>(keys, a, b, a_out, b_out);
-    case 2: return write_elements<Element<2>>(keys, a, b, a_out, b_out);
-    case 4: return write_elements<Element<4>>(keys, a, b, a_out, b_out);
-    case 8: return write_elements<Element<8>>(keys, a, b, a_out, b_out);
-    default: return write_elements<Element<16>>(keys, a, b, a_out, b_out);
-  }
+  kernels::visit_element(element_bytes,
+                         [&](auto element) { write_elements<decltype(element)>(keys, a, b, a_out, b_out); });
 }
 
 template <typename Number, typename F>

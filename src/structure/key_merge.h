@@ -7,6 +7,8 @@
 
 #include <lacewing/executor.h>
 
+#include "kernels/elements.h"
+
 namespace lacewing::structure {
 
 /// A coalesced set: keys that increase strictly.
@@ -15,14 +17,8 @@ struct KeySet {
   std::int64_t count = 0;
 };
 
-/// Elements of a set's entries, and what stands where the set has no entry.
-struct Elements {
-  const void* values = nullptr;
-  const void* fill = nullptr;
-};
-
-/// What is made of two elements that meet.
-enum class Combine : int { add, subtract, multiply };
+using kernels::Combine;
+using kernels::Elements;
 
 /// The union or the intersection of two sets, in order. It is counted first, so that its arrays have the right size.
 class KeyMerge {

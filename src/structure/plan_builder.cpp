@@ -1,8 +1,6 @@
 #include "structure/plan_builder.h"
 
 #include <algorithm>
-#include <array>
-#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -11,65 +9,6 @@
 
 namespace lacewing::structure {
 namespace {
-
-/// The roles of a term's keys in a view: which are index1, index2 and the row.
-struct Roles {
-  Key index1, index2, row;
-};
-
-Roles roles_of(View view, bool unary) {
-  switch (view) {
-    case View::backward1: return {unary ? Key::row : Key::second, unary ? Key::second : Key::row, Key::first};
-    case View::backward2: return {Key::row, Key::first, Key::second};
-    default: return {Key::first, Key::second, Key::row};
-  }
-}
-
-std::uint64_t mix(std::uint64_t v) {
-  v = (v ^ (v >> 30)) * 0xbf58476d1ce4e5b9ull;
-  v = (v ^ (v >> 27)) * 0x94d049bb133111ebull;
-  return v ^ (v >> 31);
-}
-
-/// Sums over the terms of a function of their indices, in the roles of each of the three views: whatever the order of
-/// the terms, equal for equal sets of terms.
-struct TermHash {
-  std::array<std::uint64_t, 3> views{};
-  std::uint64_t order = 0;
-
-  static std::uint64_t of(std::uint64_t index1, std::uint64_t index2, std::uint64_t row) {
-    return mix((index1 + 1) * 0x9e3779b97f4a7c15ull + (index2 + 1) * 0xd1342543de82ef95ull +
-               (row + 1) * 0xaf251af3b0f025b5ull);
-  }
-  void add(std::int64_t first, std::int64_t second, std::int64_t row, std::int64_t entry, bool unary) {
-    const auto a = static_cast<std::uint64_t>(first);
-    const auto b = static_cast<std::uint64_t>(second);
-    const auto c = static_cast<std::uint64_t>(row);
-    const std::uint64_t forward = of(a, b, c);
-    const std::uint64_t backward1 = unary ? of(c, b, a) : of(b, c, a);
-    const std::uint64_t backward2 = unary ? 0 : of(c, a, b);
-    views[0] += forward;
-    views[1] += backward1;
-    views[2] += backward2;
-    order += mix(forward + backward1 + backward2 + (static_cast<std::uint64_t>(entry) + 1) * 0xda942042e4dd58b5ull);
-  }
-  void add(const TermHash& other) {
-    for (std::size_t view = 0; view < views.size(); ++view) {
-      views[view] += other.views[view];
-    }
-    order += other.order;
-  }
-  void write(PlanMeta& meta, View view, bool unary) const {
-    const std::size_t start = static_cast<std::size_t>(view);
-    const std::size_t cycle = unary ? 2 : 3;
-    meta.hash = static_cast<std::int64_t>(views[start]);
-    meta.hash_bwd1 = static_cast<std::int64_t>(views[(start + 1) % cycle]);
-    meta.hash_bwd2 = unary ? 0 : static_cast<std::int64_t>(views[(start + 2) % cycle]);
-    meta.order_hash = static_cast<std::int64_t>(order);
-  }
-};
-
-bool fits_narrow(std::int64_t largest) { return largest < std::numeric_limits<std::int32_t>::max(); }
 
 /// Which of the arrays of a view are the identity, and so are left out.
 template <typename Index>
@@ -166,10 +105,6 @@ void fill_groups(const PlanMeta& meta, void* array) {
   fill(to.by_index2, [&](Index term) { return terms.second(term); });
 }
 
-std::int64_t group_flag(std::int64_t terms) {
-  return terms > 0 && terms <= PlanMeta::grouped_terms ? PlanMeta::has_groups : 0;
-}
-
 /// Where an entry has several terms: the terms of each entry, in order.
 template <typename Index>
 void fill_inverse(const PlanMeta& meta, void* array) {
@@ -201,9 +136,9 @@ template <typename Index>
 std::vector<PlanMeta> build_sorted_as(const Triples& triples, const std::vector<Request>& requests,
                                       const CpuExecutor& executor) {
   TermSort<Index> terms(triples.count, executor);
-  std::vector<TermHash> hashes(static_cast<std::size_t>(terms.parts()));
+  std::vector<kernels::TermHash> hashes(static_cast<std::size_t>(terms.parts()));
   terms.for_parts([&](std::int64_t part, std::int64_t begin, std::int64_t end) {
-    TermHash hash;
+    kernels::TermHash hash;
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t first = triples.index1 != nullptr ? triples.index1[i] : i;
       const std::int64_t second = triples.unary ? 0 : triples.index2 != nullptr ? triples.index2[i] : i;
@@ -214,8 +149,8 @@ std::vector<PlanMeta> build_sorted_as(const Triples& triples, const std::vector<
     }
     hashes[static_cast<std::size_t>(part)] = hash;
   });
-  TermHash hash;
-  for (const TermHash& part : hashes) {
+  kernels::TermHash hash;
+  for (const kernels::TermHash& part : hashes) {
     hash.add(part);
   }
   std::vector<PlanMeta> metas;
@@ -243,7 +178,7 @@ std::vector<PlanMeta> build_sorted_as(const Triples& triples, const std::vector<
       meta.flags &= ~PlanMeta::has_index2;
       meta.need2 = 0;
     }
-    hash.write(meta, request.view, triples.unary);
+    write_hash(hash, meta, request.view, triples.unary);
     void* const array = request.allocate(meta.length(), sizeof(Index) == 8);
     fill(terms, roles, meta, array);
     fill_groups<Index>(meta, array);
@@ -298,7 +233,7 @@ PlanMeta build_fields_as(const Fields& f, PlanMeta meta, const Allocate& allocat
   };
 
   std::vector<bool> seen(static_cast<std::size_t>(*f.entries), false);
-  TermHash hash;
+  kernels::TermHash hash;
   meta.flags = sizeof(Index) == 8 ? PlanMeta::wide : 0;
   meta.terms =
       for_terms([&](std::int64_t term, std::int64_t i1, std::int64_t i2, std::int64_t row, std::int64_t entry) {
@@ -314,7 +249,7 @@ PlanMeta build_fields_as(const Fields& f, PlanMeta meta, const Allocate& allocat
     meta.flags |= PlanMeta::has_segments;
   }
   meta.flags |= group_flag(meta.terms);
-  hash.write(meta, View::forward, f.unary);
+  write_hash(hash, meta, View::forward, f.unary);
 
   void* const array = allocate(meta.length(), sizeof(Index) == 8);
   const kernels::Terms to = terms_of(meta, array);
@@ -360,7 +295,9 @@ void derive_as(const PlanMeta& meta, const void* array, View view, bool unary, c
     }
   });
   const Roles roles = roles_of(view, unary);
-  terms.sort(roles.row, derived.rows);
+  if (!derives_in_order(meta, view, derived.rows)) {
+    terms.sort(roles.row, derived.rows);
+  }
   fill(terms, roles, derived, out);
   fill_inverse<Index>(derived, out);
   fill_groups<Index>(derived, out);
@@ -383,30 +320,6 @@ PlanMeta build_from_fields(const Fields& fields, const Allocate& allocate) {
   const std::int64_t largest = std::max({length, meta.entries, meta.rows, meta.need1, meta.need2});
   return fits_narrow(largest) ? build_fields_as<std::int32_t>(fields, meta, allocate)
                               : build_fields_as<std::int64_t>(fields, meta, allocate);
-}
-
-PlanMeta derived_meta(const PlanMeta& meta, View view, std::int64_t rows, bool unary) {
-  PlanMeta derived = meta;
-  if (meta.is_identity() && rows == meta.rows) {
-    derived.need1 = meta.terms;
-    derived.need2 = unary ? 0 : meta.terms;
-    return derived;
-  }
-  const bool second = view == View::backward2;
-  derived.hash = second ? meta.hash_bwd2 : meta.hash_bwd1;
-  derived.hash_bwd1 = unary || second ? meta.hash : meta.hash_bwd2;
-  derived.hash_bwd2 = unary ? 0 : second ? meta.hash_bwd1 : meta.hash;
-  derived.rows = rows;
-  derived.flags = (meta.flags & (PlanMeta::wide | PlanMeta::has_inverse | PlanMeta::has_groups)) |
-                  PlanMeta::has_segments | PlanMeta::has_index1 | PlanMeta::has_order;
-  if (unary) {
-    derived.need1 = meta.rows;
-  } else {
-    derived.flags |= PlanMeta::has_index2;
-    derived.need1 = view == View::backward1 ? meta.need2 : meta.rows;
-    derived.need2 = view == View::backward1 ? meta.rows : meta.need1;
-  }
-  return derived;
 }
 
 void derive(const PlanMeta& meta, const void* array, View view, std::int64_t rows, bool unary, void* out,

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "structure/plan.h"
+#include "structure/plan_views.h"
 
 namespace lacewing::structure {
 
@@ -23,9 +23,6 @@ struct Triples {
   std::int64_t limit_row = 0;
   bool unary = false;  ///< sparse scale: there is no second input
 };
-
-/// Which of a product's three plans: the value, the gradient of input1, the gradient of input2.
-enum class View : int { forward, backward1, backward2 };
 
 /// One request: a view and the rows of its output.
 struct Request {
@@ -59,11 +56,9 @@ struct Fields {
 PlanMeta build_from_fields(const Fields& fields, const Allocate& allocate);
 
 /// The plan of a gradient, from a plan whose T is settled: View::backward1 groups by index1, backward2 by index2, into
-/// `rows` rows, which must be as many as the indices reach. Its description depends on the description of the plan
-/// alone (see derived_meta), so that it can be traced. The plan of an identity is itself. With `unary`, the transpose
-/// of a sparse scale instead (backward1 only).
+/// `rows` rows, which must be as many as the indices reach. Its description is derived_meta's. The plan of an identity
+/// is itself. With `unary`, the transpose of a sparse scale instead (backward1 only).
 void derive(const PlanMeta& meta, const void* array, View view, std::int64_t rows, bool unary, void* out,
             const CpuExecutor& executor);
-PlanMeta derived_meta(const PlanMeta& meta, View view, std::int64_t rows, bool unary);
 
 }  // namespace lacewing::structure

@@ -9,17 +9,9 @@
 #include <cstdint>
 
 #include "structure/radix_sort.h"
+#include "structure/term.h"
 
 namespace lacewing::structure {
-
-/// One term: an entry of scale, a row of each input, a row of the output. Members are indexed by Key.
-template <typename Index>
-struct Term {
-  Index key[3];
-  Index entry;
-};
-
-enum Key : int { first = 0, second = 1, row = 2 };
 
 template <typename Index>
 struct TermKey {

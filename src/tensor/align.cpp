@@ -12,6 +12,8 @@
 #include <lacewing/dispatch/torch.h>
 
 #include "common/results.h"
+#include "index/keys.h"
+#include "index/merge.h"
 #include "tensor/densify.h"
 
 namespace lacewing::tensor {
@@ -32,7 +34,7 @@ Components dense_to_sparse_dims(const Components& c, std::int64_t count) {
   const Dims moved = c.dense_shape().slice(0, static_cast<std::size_t>(count)).vec();
   const std::int64_t block = product_of(moved);
   const std::int64_t nse = c.pattern->nse();
-  const auto inner = unravel_keys(at::arange(block, c.pattern->indices().options()), moved);
+  const auto inner = index::unravel_keys(at::arange(block, c.pattern->indices().options()), moved);
   const auto outer = c.pattern->indices();
   const auto indices =
       at::cat({outer.unsqueeze(2).expand({outer.size(0), nse, block}).reshape({outer.size(0), nse * block}),
@@ -62,7 +64,7 @@ Components expand_sparse(const Components& c, at::IntArrayRef sparse_sizes) {
   const std::int64_t copies = product_of(repeated_sizes);
   const std::int64_t nse = c.pattern->nse();
   check_dense_result("repeating entries along a dim", {copies, nse, c.sparse_dim() + 1}, at::kLong);
-  const auto copy = unravel_keys(at::arange(copies, c.pattern->indices().options()), repeated_sizes);
+  const auto copy = index::unravel_keys(at::arange(copies, c.pattern->indices().options()), repeated_sizes);
   // Copies outermost: where only leading dims repeat, the entries stay sorted.
   std::vector<at::Tensor> rows;
   std::size_t next = 0;
@@ -108,36 +110,27 @@ namespace {
 bool mergeable(const std::vector<Components>& all) {
   const auto fits = [&](const Components& c) {
     return c.dense_dim() == 0 && c.fill.kind == FillKind::scalar && is_plain(c.values) && is_plain(c.fill.value) &&
-           c.fill.value.scalar_type() == c.values.scalar_type();
+           c.fill.value.scalar_type() == c.values.scalar_type() && c.fill.value.device() == c.values.device();
   };
-  return all.size() == 2 && fits(all[0]) && fits(all[1]);
+  return all.size() == 2 && fits(all[0]) && fits(all[1]) && all[0].values.device() == all[1].values.device();
 }
 
 /// Two mergeable operands, merged.
 struct MergedPair {
   at::Tensor a_values, b_values;
-  structure::Elements a, b;
-  structure::KeyMerge merge;
-  at::Tensor keys;
+  kernels::Elements a, b;
+  index::SetMerge merge;
 
   MergedPair(const std::vector<Components>& all, Join join)
       : a_values(all[0].values.contiguous()),
         b_values(all[1].values.contiguous()),
         a{a_values.const_data_ptr(), all[0].fill.value.const_data_ptr()},
         b{b_values.const_data_ptr(), all[1].fill.value.const_data_ptr()},
-        merge(set_of(all[0]), set_of(all[1]),
-              join == Join::both ? structure::KeyMerge::Kept::common : structure::KeyMerge::Kept::all,
-              torch_executor()),
-        keys(empty_result({merge.count()}, all[0].pattern->keys().options())) {}
+        merge(all[0].pattern->keys(), all[1].pattern->keys(),
+              join == Join::both ? index::Kept::common : index::Kept::all) {}
 
-  std::int64_t* keys_out() const { return keys.mutable_data_ptr<std::int64_t>(); }
   at::Tensor values_like(const Components& c) const {
     return empty_result({merge.count()}, c.values.options().requires_grad(false));
-  }
-
- private:
-  static structure::KeySet set_of(const Components& c) {
-    return {c.pattern->keys().const_data_ptr<std::int64_t>(), c.pattern->nse()};
   }
 };
 
@@ -150,9 +143,8 @@ std::optional<Aligned> merged_elements(const std::vector<Components>& all, Join 
   for (const Components& c : all) {
     result.values.push_back(pair.values_like(c));
   }
-  pair.merge.write(pair.keys_out(), pair.a, pair.b, pair.a_values.element_size(), result.values[0].mutable_data_ptr(),
-                   result.values[1].mutable_data_ptr());
-  result.pattern = Pattern::of_keys(pair.keys, all[0].pattern->sizes());
+  const at::Tensor keys = pair.merge.write(pair.a, pair.b, result.values[0], result.values[1]);
+  result.pattern = Pattern::of_keys(keys, all[0].pattern->sizes());
   return result;
 }
 
@@ -199,7 +191,7 @@ Aligned align(const std::vector<Components>& operands, Join join) {
       positions[k] = at::arange(own.numel(), own.options());
       continue;
     }
-    const Merged merged = intersect ? intersection_of(keys, own) : union_of(keys, own);
+    const index::Merged merged = intersect ? index::intersection_of(keys, own) : index::union_of(keys, own);
     for (std::size_t before = 0; before < k; ++before) {
       if (positions[before].defined()) {
         positions[before] = moved(positions[before], merged.in_a);
@@ -212,7 +204,7 @@ Aligned align(const std::vector<Components>& operands, Join join) {
   for (std::size_t k = 0; k < all.size(); ++k) {
     const Components& c = all[k];
     if (!leads(c)) {
-      positions[k] = find_keys(c.pattern->keys(), keys);
+      positions[k] = index::find_keys(c.pattern->keys(), keys);
     }
     const bool everywhere = (intersect && leads(c)) || (!intersect && keys.numel() == c.pattern->nse());
     result.values.push_back(everywhere ? c.values.index_select(0, positions[k]) : pick_rows(c, positions[k]));
@@ -220,7 +212,7 @@ Aligned align(const std::vector<Components>& operands, Join join) {
   return result;
 }
 
-std::optional<Aligned> combine(const std::vector<Components>& operands, Join join, structure::Combine with) {
+std::optional<Aligned> combine(const std::vector<Components>& operands, Join join, kernels::Combine with) {
   const bool numbers = std::all_of(operands.begin(), operands.end(), [&](const Components& c) {
     const at::ScalarType type = c.values.scalar_type();
     return type == operands.front().values.scalar_type() && (type == at::kFloat || type == at::kDouble);
@@ -233,10 +225,9 @@ std::optional<Aligned> combine(const std::vector<Components>& operands, Join joi
     return std::nullopt;
   }
   const MergedPair pair(all, join);
-  const at::Tensor values = pair.values_like(all[0]);
-  pair.merge.write(pair.keys_out(), pair.a, pair.b, with, values.scalar_type() == at::kDouble,
-                   values.mutable_data_ptr());
-  return Aligned{Pattern::of_keys(pair.keys, all[0].pattern->sizes()), {values}};
+  at::Tensor values = pair.values_like(all[0]);
+  const at::Tensor keys = pair.merge.write(pair.a, pair.b, with, values);
+  return Aligned{Pattern::of_keys(keys, all[0].pattern->sizes()), {values}};
 }
 
 }  // namespace lacewing::tensor

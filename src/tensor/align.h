@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "structure/key_merge.h"
+#include "kernels/elements.h"
 #include "tensor/sparse_impl.h"
 
 namespace lacewing::tensor {
@@ -34,7 +34,7 @@ Aligned align(const std::vector<Components>& operands, Join join);
 
 /// What is made of the elements of two same-shape operands, on one index set and in one pass: one tensor of values.
 /// Nothing where they are no floats or doubles, where a derivative is wanted, or where they share their index set.
-std::optional<Aligned> combine(const std::vector<Components>& operands, Join join, structure::Combine with);
+std::optional<Aligned> combine(const std::vector<Components>& operands, Join join, kernels::Combine with);
 
 /// Rows of the values by position; the fill where it is -1.
 at::Tensor pick_rows(const Components& c, const at::Tensor& positions);

@@ -4,44 +4,16 @@
 #include <algorithm>
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/repeat_interleave.h>
-#include <ATen/ops/searchsorted.h>
 
 #include <lacewing/dispatch/torch.h>
 
 #include "common/results.h"
+#include "index/keys.h"
 #include "tensor/construct.h"
 #include "tensor/densify.h"
 #include "tensor/pattern.h"
 
 namespace lacewing::tensor {
-namespace {
-
-at::Tensor row_starts(const at::Tensor& row_of, std::int64_t rows) {
-  check_dense_result("compressed_indices", {rows + 1}, at::kLong);
-  const auto starts = empty_result({rows + 1}, row_of.options());
-  if (row_of.is_cpu()) {
-    structure::row_starts(row_of.const_data_ptr<std::int64_t>(), row_of.numel(), rows,
-                          starts.mutable_data_ptr<std::int64_t>(), torch_executor());
-    return starts;
-  }
-  return at::searchsorted(row_of, at::arange(rows + 1, row_of.options()));
-}
-
-at::Tensor rows_of_entries(const at::Tensor& starts, std::int64_t nse) {
-  check_starts("SparseTensor", starts, nse);
-  if (starts.is_cpu()) {
-    const auto rows = empty_result({nse}, starts.options());
-    structure::rows_of_entries(starts.const_data_ptr<std::int64_t>(), starts.numel() - 1,
-                               rows.mutable_data_ptr<std::int64_t>(), torch_executor());
-    return rows;
-  }
-  return at::repeat_interleave(at::arange(starts.numel() - 1, starts.options()), starts.diff(), 0, nse);
-}
-
-}  // namespace
-
 void check_starts(const char* op, const at::Tensor& starts, std::int64_t nse) {
   if (starts.is_meta()) {
     return;
@@ -128,17 +100,20 @@ const at::Tensor& Pattern::indices() const {
     turned_ = {};
   }
   if (!indices_.defined() && !minor_.defined()) {
-    indices_ = unravel_keys(keys_, sizes_);
+    indices_ = index::unravel_keys(keys_, sizes_);
   }
   if (!indices_.defined()) {
     const auto indices = empty_result({dim(), nse_}, minor_.get().options().dtype(at::kLong));
     const auto write = [&](const at::Tensor& reduced, const Dims& dims) {
-      const auto rows = unravel_keys(reduced, sizes_at(sizes_, dims));
+      const auto rows = index::unravel_keys(reduced, sizes_at(sizes_, dims));
       for (std::size_t k = 0; k < dims.size(); ++k) {
         indices.select(0, dims[k]).copy_(rows.select(0, static_cast<std::int64_t>(k)));
       }
     };
-    write(major_.defined() ? major_ : rows_of_entries(starts_.to(at::kLong), nse_), layout_->major());
+    if (!major_.defined()) {
+      check_starts("SparseTensor", starts_, nse_);
+    }
+    write(major_.defined() ? major_ : index::rows_of_entries(starts_.to(at::kLong), nse_), layout_->major());
     write(minor_.get().to(at::kLong), layout_->minor());
     indices_ = indices;
   }
@@ -149,7 +124,9 @@ const at::Tensor& Pattern::starts() const {
   const std::lock_guard lock(mutex_);
   check_unwritten();
   if (!starts_.defined()) {
-    starts_ = row_starts(reduced(layout_->major()), product_of(sizes_at(sizes_, layout_->major())));
+    const std::int64_t rows = product_of(sizes_at(sizes_, layout_->major()));
+    check_dense_result("compressed_indices", {rows + 1}, at::kLong);
+    starts_ = index::row_starts(reduced(layout_->major()), rows);
   }
   return starts_;
 }

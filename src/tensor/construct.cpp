@@ -22,6 +22,7 @@
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/tensor.h>
 
+#include "index/keys.h"
 #include "structure/index_set.h"
 #include "tensor/call.h"
 
@@ -74,23 +75,8 @@ Dims multiplied(const char* op, const Dims& sizes, const Dims& factors) {
   return made;
 }
 
-structure::EntryScan scanned(const at::Tensor& indices, const Dims& sizes) {
-  const std::int64_t nse = indices.size(1);
-  if (indices.is_meta()) {
-    return {nse, /*in_order=*/false, {}};
-  }
-  if (indices.is_cpu()) {
-    return structure::scan_entries({indices.const_data_ptr<std::int64_t>(), nse, indices.stride(0), indices.stride(1)},
-                                   sizes, torch_executor());
-  }
-  const auto limit = at::tensor(at::IntArrayRef(sizes), indices.options()).unsqueeze(1);
-  const auto outside = at::logical_or(indices < 0, indices >= limit).any(0);
-  const auto places = at::where(outside, at::arange(nse, indices.options()), nse);
-  return {nse == 0 ? 0 : places.min().item<std::int64_t>(), /*in_order=*/false, {}};
-}
-
 structure::EntryScan checked_range(const char* op, const at::Tensor& indices, const Dims& sizes, const Dims& shape) {
-  structure::EntryScan scan = scanned(indices, sizes);
+  structure::EntryScan scan = index::scan_entries(indices, sizes);
   const std::int64_t entry = scan.first_outside;
   if (entry < indices.size(1)) {
     for (std::int64_t d = 0; d < indices.size(0); ++d) {

@@ -17,11 +17,7 @@ void check_numel(const char* op, const Dims& shape);
 /// Sizes times factors, one by one; throws where the shape that they are has more elements than int64 can count.
 Dims multiplied(const char* op, const Dims& sizes, const Dims& factors);
 
-/// A reading of indices (dims, nse) within the sizes; on other devices than the CPU no order is looked for, and on
-/// Meta nothing.
-structure::EntryScan scanned(const at::Tensor& indices, const Dims& sizes);
-
-/// The same; throws where an index lies outside of the shape, whose sparse dims have the sizes.
+/// A reading of indices (dims, nse); throws where one lies outside of the shape, whose sparse dims have the sizes.
 structure::EntryScan checked_range(const char* op, const at::Tensor& indices, const Dims& sizes, const Dims& shape);
 
 /// Throws where starts (rows + 1,) are not 0, ..., nse without decreasing. Users hold the tensor and may write to it,

@@ -9,6 +9,8 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "index/keys.h"
+#include "index/merge.h"
 #include "tensor/align.h"
 
 namespace lacewing::tensor {
@@ -26,7 +28,7 @@ struct Places {
     for (const at::Tensor& place : wide) {
       rows.push_back(place.reshape(-1));
     }
-    keys = linear_keys(at::stack(rows), c.pattern->sizes());
+    keys = index::linear_keys(at::stack(rows), c.pattern->sizes());
   }
 };
 
@@ -78,7 +80,7 @@ at::Tensor elements_at(const Components& given, const std::vector<at::Tensor>& w
   const Places places(c, where);
   Dims shape = places.shape;
   shape.insert(shape.end(), c.dense_shape().begin(), c.dense_shape().end());
-  return pick_rows(c, find_keys(c.pattern->keys(), places.keys)).reshape(shape);
+  return pick_rows(c, index::find_keys(c.pattern->keys(), places.keys)).reshape(shape);
 }
 
 Components written_at(const Components& given, const std::vector<at::Tensor>& where, const at::Tensor& values,
@@ -100,9 +102,9 @@ Components written_at(const Components& given, const std::vector<at::Tensor>& wh
   rows.insert(rows.end(), c.dense_shape().begin(), c.dense_shape().end());
   const auto source = bits(values).expand(shape).reshape(rows);
   const auto targets = Pattern::make(places.keys.unsqueeze(0), {c.pattern->numel()})->coalesced()->keys();
-  const Merged merged = union_of(c.pattern->keys(), targets);
+  const index::Merged merged = index::union_of(c.pattern->keys(), targets);
   const auto before = pick_rows(c, merged.in_a);
-  const auto after = before.index_put({find_keys(merged.keys, places.keys)}, source, accumulate);
+  const auto after = before.index_put({index::find_keys(merged.keys, places.keys)}, source, accumulate);
   return {Pattern::of_keys(merged.keys.contiguous(), c.pattern->sizes()), as_bits ? after.view(type) : after, fill};
 }
 

@@ -6,6 +6,7 @@
 
 #include <lacewing/dispatch/torch.h>
 
+#include "index/keys.h"
 #include "tensor/call.h"
 #include "tensor/construct.h"
 
@@ -136,7 +137,7 @@ at::Tensor sparse_gcs_tensor(const at::Tensor& compressed_indices, const at::Ten
   check_index_array(op, "plain_indices", plain_indices, nse, values);
   check_index_array(op, "compressed_indices", compressed_indices, major + 1, values);
   tensor::check_starts(op, compressed_indices, nse);
-  const std::int64_t bad = tensor::scanned(plain_indices.to(at::kLong).unsqueeze(0), {minor}).first_outside;
+  const std::int64_t bad = index::scan_entries(plain_indices.to(at::kLong).unsqueeze(0), {minor}).first_outside;
   TORCH_CHECK(bad >= nse, "[lacewing.", op, "] plain_indices[", bad,
               "] = ", bad < nse ? plain_indices.select(0, bad).item<std::int64_t>() : 0, " is out of range: there are ",
               minor, by_column ? " rows" : " columns");

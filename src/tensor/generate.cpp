@@ -13,6 +13,7 @@
 
 #include <lacewing/dispatch/torch.h>
 
+#include "index/keys.h"
 #include "structure/strides.h"
 #include "tensor/construct.h"
 
@@ -36,7 +37,7 @@ at::Tensor random_indices(at::IntArrayRef size, std::int64_t nse, at::Device dev
     return std::get<0>(at::randperm(count, generator, options).slice(0, 0, nse).sort());
   };
   if (numel / 4 <= nse) {
-    return tensor::unravel_keys(some_of(numel), sizes);
+    return index::unravel_keys(some_of(numel), sizes);
   }
   // Most draws are distinct. What is drawn too many times is drawn anew, and what is too much is left out by chance.
   at::Tensor keys = at::empty({0}, options);
@@ -45,7 +46,7 @@ at::Tensor random_indices(at::IntArrayRef size, std::int64_t nse, at::Device dev
     const auto drawn = at::cat({keys, at::randint(numel, {lacking + lacking / 4 + 16}, generator, options)});
     keys = Pattern::make(drawn.unsqueeze(0), {numel})->coalesced()->keys();
   }
-  return tensor::unravel_keys(keys.index_select(0, some_of(keys.numel())), sizes);
+  return index::unravel_keys(keys.index_select(0, some_of(keys.numel())), sizes);
 }
 
 at::Tensor diags(at::TensorList diagonals, at::IntArrayRef offsets, at::OptionalIntArrayRef size) {

@@ -21,6 +21,8 @@
 #include <lacewing/dispatch/torch.h>
 
 #include "common/results.h"
+#include "index/keys.h"
+#include "index/slice.h"
 #include "structure/entry_slice.h"
 #include "tensor/align.h"
 #include "tensor/call.h"
@@ -103,29 +105,7 @@ Components sliced(const Components& c, const std::vector<structure::Slice>& slic
   if (sparse.empty()) {
     return out;
   }
-  const at::Tensor& indices = c.pattern->indices();
-  at::Tensor kept, moved;
-  if (indices.is_cpu()) {
-    const structure::EntrySlice found(
-        {indices.const_data_ptr<std::int64_t>(), indices.size(1), indices.stride(0), indices.stride(1)},
-        indices.size(0), sparse, c.pattern->known_coalesced(), torch_executor());
-    kept = empty_result({found.count()}, indices.options());
-    moved = empty_result({indices.size(0), found.count()}, indices.options());
-    found.write(kept.mutable_data_ptr<std::int64_t>(), moved.mutable_data_ptr<std::int64_t>());
-  } else {
-    at::Tensor inside = at::ones({indices.size(1)}, indices.options().dtype(at::kBool));
-    for (const structure::Slice& s : sparse) {
-      const auto offset = indices.select(0, s.dim) - s.start;
-      inside = at::logical_and(inside, at::logical_and(offset >= 0, offset < s.end - s.start));
-      inside = at::logical_and(inside, at::remainder(offset, s.step) == 0);
-    }
-    kept = at::nonzero(inside).squeeze(1);
-    moved = indices.index_select(1, kept);
-    for (const structure::Slice& s : sparse) {
-      const at::Tensor row = moved.select(0, s.dim);
-      row.copy_(at::div(row - s.start, s.step, "floor"));
-    }
-  }
+  const auto [kept, moved] = index::slice_entries(c.pattern->indices(), sparse, c.pattern->known_coalesced());
   out.pattern = Pattern::make(moved, std::move(sizes), c.pattern->known_coalesced());
   out.values = take_rows(out.values, kept);
   return out;
@@ -223,7 +203,7 @@ Components taken(const Components& given, std::int64_t dim, const at::Tensor& wa
   // Entries grouped by the dim: where each position's run begins.
   const Grouping& runs = c.pattern->grouping({dim});
   const Pattern& found = runs.pattern ? *runs.pattern : *c.pattern;
-  const auto group = find_keys(found.keys(), wanted);
+  const auto group = index::find_keys(found.keys(), wanted);
   const auto known = group.clamp_min(0);
   at::Tensor begin = known;
   at::Tensor count = at::ones_like(known);
@@ -379,7 +359,7 @@ bool take(Call& call) {
   }
   check_places(call, {index});
   const auto flat = wrapped_places(index.reshape(-1), 0, c.pattern->numel());
-  return call.give(elements_at(c, unravel_keys(flat, c.pattern->sizes()).unbind(0)).reshape(index.sizes()));
+  return call.give(elements_at(c, index::unravel_keys(flat, c.pattern->sizes()).unbind(0)).reshape(index.sizes()));
 }
 
 bool masked_select(Call& call) {

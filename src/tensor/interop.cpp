@@ -13,6 +13,7 @@
 
 #include <lacewing/dispatch/torch.h>
 
+#include "index/keys.h"
 #include "tensor/construct.h"
 
 namespace lacewing {
@@ -37,8 +38,8 @@ at::Tensor from_coo(const at::Tensor& given) {
   const bool coalesced = t.is_coalesced();
   const at::Tensor values = coalesced ? t.values() : t._values();
   const at::Tensor indices = coalesced ? t.indices() : t._indices();
-  const auto pattern = t.is_cpu() && !sums ? Pattern::make_scanned(indices, sizes, std::move(scan))
-                                           : Pattern::make(indices, sizes, coalesced);
+  const auto pattern =
+      sums ? Pattern::make(indices, sizes, coalesced) : Pattern::make_scanned(indices, sizes, std::move(scan));
   return tensor::make_tensor({pattern, values, zero_beside("from_torch", values)});
 }
 
@@ -90,7 +91,7 @@ at::Tensor from_blocked(const at::Tensor& t) {
   const std::int64_t width = c.values.size(2);
   Dims major_sizes = t.sizes().slice(0, static_cast<std::size_t>(c.batch_dims)).vec();
   major_sizes.push_back(t.size(c.batch_dims + (by_column ? 1 : 0)) / (by_column ? width : height));
-  const at::Tensor major = tensor::unravel_keys(c.row_of(), major_sizes);
+  const at::Tensor major = index::unravel_keys(c.row_of(), major_sizes);
   const at::Tensor along = major.select(0, -1);
   const at::Tensor across = c.minor.to(at::kLong);
   const auto elements = [&](const at::Tensor& block, std::int64_t size, std::int64_t dim) {

@@ -40,7 +40,7 @@ std::optional<c10::OperatorHandle> writing_overload(const c10::OperatorHandle& o
 
 /// A strided tensor of the CPU that nothing follows: no gradient of either mode, no transform, no cast, no subclass.
 bool is_alone(const at::Tensor& t) {
-  return is_plain(t) && t.layout() == at::kStrided && !at::isTensorSubclassLike(t) && !autocast_key(t);
+  return is_plain_on_host(t) && t.layout() == at::kStrided && !at::isTensorSubclassLike(t) && !autocast_key(t);
 }
 
 bool is_plain_call(const Call& call, const std::vector<c10::IValue>& args, at::IntArrayRef shape) {

@@ -22,6 +22,8 @@
 #include <lacewing/product.h>
 
 #include "common/sum_type.h"
+#include "index/keys.h"
+#include "index/merge.h"
 #include "tensor/align.h"
 #include "tensor/call.h"
 #include "tensor/densify.h"
@@ -90,13 +92,13 @@ Components completed(const Components& c, const Dims& rows, const MostlyFull& fu
   }
   const auto inside = at::arange(full.length, full.keys.options());
   const auto places = (full.keys.unsqueeze(1) * full.length + inside).reshape(-1);
-  const auto turned = unravel_keys(places, sizes_at(c.pattern->sizes(), order));
+  const auto turned = index::unravel_keys(places, sizes_at(c.pattern->sizes(), order));
   std::vector<at::Tensor> indices(order.size());
   for (std::size_t k = 0; k < order.size(); ++k) {
     indices[at(order[k])] = turned.select(0, static_cast<std::int64_t>(k));
   }
   const auto wanted = Pattern::make(at::stack(indices), c.pattern->sizes())->coalesced()->keys();
-  const Merged merged = union_of(c.pattern->keys(), wanted);
+  const index::Merged merged = index::union_of(c.pattern->keys(), wanted);
   return {Pattern::of_keys(merged.keys.contiguous(), c.pattern->sizes()), pick_rows(c, merged.in_a), c.fill};
 }
 

@@ -136,7 +136,6 @@ class Pattern : public std::enable_shared_from_this<Pattern> {
   bool find_coalesced() const;
   /// Throws where indices that it was made of were written to.
   void check_unwritten() const;
-  std::unique_ptr<Grouping> make_grouping_on_device(const Dims& kept) const;
 
   Dims sizes_;
   std::int64_t nse_;
@@ -168,20 +167,5 @@ Dims all_dims(std::int64_t count);
 
 /// Rows as one matrix (rows, nse), of the form of `like` where there are none.
 at::Tensor index_rows(const std::vector<at::Tensor>& rows, std::int64_t nse, const at::Tensor& like);
-
-/// Linear keys of indices (dims, nse) within sizes, row-major; of some of their rows, in the order given.
-at::Tensor linear_keys(const at::Tensor& indices, at::IntArrayRef sizes);
-at::Tensor linear_keys(const at::Tensor& indices, const Dims& rows, at::IntArrayRef sizes);
-/// The inverse: (dims, nse).
-at::Tensor unravel_keys(const at::Tensor& keys, at::IntArrayRef sizes);
-
-/// Two coalesced sets merged: keys, and where each lies in either set (-1: nowhere).
-struct Merged {
-  at::Tensor keys, in_a, in_b;
-};
-Merged union_of(const at::Tensor& a, const at::Tensor& b);
-Merged intersection_of(const at::Tensor& a, const at::Tensor& b);
-/// Where each key lies in a coalesced set, or -1.
-at::Tensor find_keys(const at::Tensor& sorted, const at::Tensor& keys);
 
 }  // namespace lacewing::tensor

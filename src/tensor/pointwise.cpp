@@ -13,6 +13,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "index/keys.h"
 #include "tensor/align.h"
 #include "tensor/call.h"
 #include "tensor/densify.h"
@@ -153,16 +154,16 @@ bool give_rows(Call& call, const PatternPtr& pattern, FillKind kind, const std::
 }
 
 /// The op as something that a merge of two operands can do by itself, with the bits of torch's op.
-std::optional<structure::Combine> combination(const Call& call) {
+std::optional<kernels::Combine> combination(const Call& call) {
   const std::string& name = call.schema().name();
   if (name == "aten::mul") {
-    return structure::Combine::multiply;
+    return kernels::Combine::multiply;
   }
   const bool adds = name == "aten::add" || name == "aten::sub";
   if (!adds || !call.has("alpha") || !call.arg("alpha").toScalar().equal(1)) {
     return std::nullopt;
   }
-  return name == "aten::add" ? structure::Combine::add : structure::Combine::subtract;
+  return name == "aten::add" ? kernels::Combine::add : kernels::Combine::subtract;
 }
 
 /// Ops of one rounding, which have the same bits on every device.
@@ -307,7 +308,7 @@ at::Tensor rows_at(const at::Tensor& dense, const Pattern& pattern, std::size_t 
     blocks[0] = 1;
     return full.reshape(blocks);
   }
-  return full.reshape(blocks).index_select(0, linear_keys(at::stack(indices), sizes));
+  return full.reshape(blocks).index_select(0, index::linear_keys(at::stack(indices), sizes));
 }
 
 /// The fill of a result that is the same wherever no operand has an entry; nothing where it is not, or where a gradient

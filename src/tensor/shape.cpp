@@ -14,6 +14,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include "index/keys.h"
 #include "tensor/align.h"
 #include "tensor/call.h"
 #include "tensor/construct.h"
@@ -151,7 +152,7 @@ bool reshape_to(Call& call, const Components& given, Dims shape) {
   const Dims sparse_sizes(shape.begin(), shape.end() - dense_out);
   // Row-major keys are the same in both shapes, and so is their order.
   const auto pattern =
-      Pattern::make(unravel_keys(c->pattern->keys(), sparse_sizes), sparse_sizes, c->pattern->known_coalesced());
+      Pattern::make(index::unravel_keys(c->pattern->keys(), sparse_sizes), sparse_sizes, c->pattern->known_coalesced());
   return call.give({pattern, c->values, c->fill});
 }
 
@@ -262,7 +263,7 @@ bool repeat(Call& call) {
   const std::int64_t copies = product_of(outer);
   const std::int64_t nse = given.pattern->nse();
   const auto& indices = given.pattern->indices();
-  const auto copy = unravel_keys(at::arange(copies, indices.options()), outer);
+  const auto copy = index::unravel_keys(at::arange(copies, indices.options()), outer);
   std::vector<at::Tensor> rows;
   for (std::int64_t d = 0; d < sparse_out; ++d) {
     const std::int64_t k = d - missing;

@@ -13,11 +13,14 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <lacewing/dispatch/torch.h>
 
 #include "common/results.h"
+#include "common/stream.h"
 #include "kernels/segment_extreme.h"
+#include "kernels/segment_rows.h"
 #include "tensor/densify.h"
 #include "tensor/reduction.h"
 
@@ -34,12 +37,32 @@ at::Tensor kept_extreme(const at::Tensor& rows, const Dims& dims, bool largest) 
   return dims.empty() ? rows : largest ? rows.amax(dims, /*keepdim=*/true) : rows.amin(dims, /*keepdim=*/true);
 }
 
+/// What the device's kernels take of rows and their groups.
+kernels::SegmentRows segment_rows(const at::Tensor& rows, const Grouping& grouping, std::int64_t groups) {
+  const at::Tensor& any = grouping.order.defined() ? grouping.order : grouping.segments;
+  const auto pointer = [](const at::Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; };
+  return {scalar_type("softmax", "input", rows.scalar_type()),
+          rows.const_data_ptr(),
+          pointer(grouping.order),
+          pointer(grouping.segments),
+          any.defined() && any.scalar_type() == at::kLong,
+          groups,
+          product_of(rows.sizes().slice(1))};
+}
+
+/// Whether the device's kernels take rows of this kind.
+bool is_on_device(const at::Tensor& rows) {
+  const auto type = rows.scalar_type();
+  return rows.is_cuda() && is_plain(rows) &&
+         (type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16);
+}
+
 /// The extreme of the rows of each group.
 at::Tensor entries_extreme(const at::Tensor& rows, const Grouping& grouping, std::int64_t groups, bool largest) {
   Dims shape = rows.sizes().vec();
   shape[0] = groups;
   const auto type = rows.scalar_type();
-  if (is_plain(rows) && (type == at::kFloat || type == at::kDouble || type == at::kLong)) {
+  if (is_plain_on_host(rows) && (type == at::kFloat || type == at::kDouble || type == at::kLong)) {
     const at::Tensor from = rows.contiguous();
     const at::Tensor out = empty_result(shape, rows.options());
     const std::int64_t width = product_of(rows.sizes().slice(1));
@@ -55,6 +78,14 @@ at::Tensor entries_extreme(const at::Tensor& rows, const Grouping& grouping, std
       any.defined() && any.scalar_type() == at::kLong ? run(scalar, std::int64_t{}) : run(scalar, std::int32_t{});
     };
     type == at::kFloat ? by_width(float{}) : type == at::kDouble ? by_width(double{}) : by_width(std::int64_t{});
+    return out;
+  }
+  if (is_on_device(rows) || (rows.is_cuda() && type == at::kLong)) {
+    const at::Tensor from = rows.contiguous();
+    const at::Tensor out = empty_result(shape, rows.options());
+    const c10::DeviceGuard guard(rows.device());
+    kernels::cuda::segment_extreme(segment_rows(from, grouping, groups), largest, out.mutable_data_ptr(),
+                                   current_stream(rows.device()));
     return out;
   }
   const auto source = type == at::kBool ? rows.to(at::kByte) : rows;
@@ -149,6 +180,11 @@ at::Tensor even_fill(const Components& c, std::int64_t dim, bool logarithm) {
   return (logarithm ? level - std::log(length) : level.exp() / length).expand(one_row(c.values));
 }
 
+/// The fill of a result whose fibres all have a finite entry, where the fill was -inf.
+Fill masked_fill(const Components& c, bool logarithm) {
+  return {FillKind::scalar, logarithm ? c.fill.value : at::zeros_like(c.fill.value)};
+}
+
 /// Fibres that differ in their fill: each fibre's fill everywhere, overwritten where there are entries.
 at::Tensor strided_softmax(const Call& call, const Exponents& e, std::int64_t dim, bool logarithm) {
   const Components& c = e.r.c;
@@ -165,6 +201,16 @@ at::Tensor strided_softmax(const Call& call, const Exponents& e, std::int64_t di
       .view(blocks)
       .index_copy(0, c.pattern->keys(), rows)
       .view(shape);
+}
+
+/// In one pass over the rows of each group, which makes up for what is missing with nothing.
+at::Tensor softmax_on_device(const at::Tensor& rows, const Grouping& grouping, std::int64_t groups, bool logarithm) {
+  const at::Tensor from = rows.contiguous();
+  const at::Tensor out = empty_result(rows.sizes(), rows.options());
+  const c10::DeviceGuard guard(rows.device());
+  kernels::cuda::segment_softmax(segment_rows(from, grouping, groups), logarithm, out.mutable_data_ptr(),
+                                 current_stream(rows.device()));
+  return out;
 }
 
 /// softmax and log_softmax along one dim.
@@ -185,24 +231,29 @@ bool softmax(Call& call) {
     const Fill fill = c.has_fill() ? Fill{FillKind::array, apply(fill_block(c), d)} : c.fill;
     return call.give({c.pattern, apply(c.values, d + 1), fill});
   }
-  const Exponents e(Reduction(c, {dim}, /*keepdim=*/true), /*finite=*/false);
-  const std::int64_t groups = e.r.groups();
+  Reduction r(c, {dim}, /*keepdim=*/true);
+  const std::int64_t groups = r.groups();
   const bool one_fibre = c.sparse_dim() == 1 && groups == 1;
+  // Fibres differ in their fill, but where it is -inf: then softmax has 0 (and log_softmax -inf) in every fibre with
+  // a finite entry.
+  const bool masked = c.has_fill() && groups > 0 && !one_fibre && c.fill.kind == FillKind::scalar &&
+                      !needs_grad(c.fill.value) &&
+                      fill_number(c).toDouble() == -std::numeric_limits<double>::infinity() &&
+                      groups == c.pattern->numel() / std::max<std::int64_t>(c.pattern->sizes()[at(dim)], 1) &&
+                      group_extreme(r, /*largest=*/true).isfinite().all().item<bool>();
+  if (is_on_device(c.values) && (masked || !c.has_fill())) {
+    const at::Tensor rows = softmax_on_device(c.values, *r.grouping, groups, logarithm);
+    return call.give({c.pattern, rows, masked ? masked_fill(c, logarithm) : Fill::undefined()});
+  }
+  const Exponents e(std::move(r), /*finite=*/false);
   Fill fill = Fill::undefined();
   if (c.has_fill() && groups == 0) {
     fill = Fill::of(even_fill(c, dim, logarithm).squeeze(0));
   } else if (c.has_fill() && !one_fibre) {
-    // Fibres differ in their fill, but where it is -inf: then softmax has 0 (and log_softmax -inf) in every fibre with
-    // a finite entry.
-    const bool masked =
-        c.fill.kind == FillKind::scalar && !needs_grad(c.fill.value) &&
-        fill_number(c).toDouble() == -std::numeric_limits<double>::infinity() &&
-        groups == c.pattern->numel() / std::max<std::int64_t>(c.pattern->sizes()[static_cast<std::size_t>(dim)], 1) &&
-        e.largest.isfinite().all().item<bool>();
     if (!masked) {
       return call.give(strided_softmax(call, e, dim, logarithm));
     }
-    fill = {FillKind::scalar, logarithm ? c.fill.value : at::zeros_like(c.fill.value)};
+    fill = masked_fill(c, logarithm);
   } else if (c.has_fill()) {
     const auto row = logarithm ? e.fill_shifted - e.sum.log() : e.fill_shifted.exp() / e.sum;
     const auto block = row.squeeze(0);

@@ -211,9 +211,11 @@ bool engine_dtype(at::ScalarType dtype) {
 }  // namespace
 
 bool is_plain(const at::Tensor& t) {
-  return t.is_cpu() && !needs_grad(t) && !t.is_conj() && !t.is_neg() && !t._is_zerotensor() &&
+  return (t.is_cpu() || t.is_cuda()) && !needs_grad(t) && !t.is_conj() && !t.is_neg() && !t._is_zerotensor() &&
          !t.unsafeGetTensorImpl()->is_python_dispatch();
 }
+
+bool is_plain_on_host(const at::Tensor& t) { return t.is_cpu() && is_plain(t); }
 
 void refuse_functorch(const char* what, const at::Tensor& tensor) {
   TORCH_CHECK(!tensor.key_set().has_any(
@@ -262,7 +264,7 @@ bool all_finite(const at::Tensor& t) {
 bool is_bare(at::ScalarType dtype) { return at::isBarebonesUnsignedType(dtype) || c10::isFloat8Type(dtype); }
 
 at::Tensor take_rows(const at::Tensor& values, const at::Tensor& rows) {
-  if (engine_dtype(values.scalar_type()) && values.numel() > 0 && !values.requires_grad() && is_plain(values)) {
+  if (engine_dtype(values.scalar_type()) && values.numel() > 0 && !values.requires_grad() && is_plain_on_host(values)) {
     const std::int64_t width = product_of(values.sizes().slice(1));
     Dims shape = values.sizes().vec();
     shape[0] = rows.numel();

@@ -76,9 +76,10 @@ at::Scalar fill_number(const Components& c);
 /// The strided tensor of components with a fill.
 at::Tensor densified(const Components& c);
 
-/// Whether a kernel may read the memory of a component on the host without torch: no derivative of any kind is wanted,
-/// and the numbers are what is stored.
+/// Whether a kernel may read the memory of a component without torch: no derivative of any kind is wanted, and the
+/// numbers are what is stored.
 bool is_plain(const at::Tensor& component);
+bool is_plain_on_host(const at::Tensor& component);
 
 /// Throws where a tensor belongs to a torch.func transform: gradients to components do not pass through its wrappers.
 void refuse_functorch(const char* what, const at::Tensor& tensor);

@@ -18,6 +18,7 @@
 #include <lacewing/product.h>
 
 #include "common/results.h"
+#include "index/keys.h"
 #include "kernels/sparse_matmul.h"
 
 namespace lacewing::tensor {
@@ -93,7 +94,7 @@ Components by_pairs(const Operands& o) {
   const auto options = o.a.pattern->indices().options();
   const Grouping& groups = o.b.pattern->grouping(o.b_shared);
   const auto bounds = groups.distinct() ? at::arange(o.b.pattern->nse() + 1, options) : groups.segments.to(at::kLong);
-  const auto row = find_keys(groups_of(o.b, groups).keys(), o.a.pattern->reduced(o.a_shared));
+  const auto row = index::find_keys(groups_of(o.b, groups).keys(), o.a.pattern->reduced(o.a_shared));
   const auto meets = at::nonzero(row >= 0).squeeze(1);
   const auto met = row.index_select(0, meets);
   const auto begin = bounds.index_select(0, met);
@@ -121,7 +122,7 @@ Components by_pairs(const Operands& o) {
 Components times_sparse(const Components& a, const at::Tensor& a_values, const Dims& a_rows, const Dims& a_shared,
                         const Components& b, const at::Tensor& b_values, const Dims& b_shared, const Dims& b_columns) {
   const Operands o{a, b, a_values, b_values, a_rows, a_shared, b_shared, b_columns};
-  const bool rows = is_plain(a_values) && is_plain(b_values) && b.pattern->nse() <= kMostColumns;
+  const bool rows = is_plain_on_host(a_values) && is_plain_on_host(b_values) && b.pattern->nse() <= kMostColumns;
   return rows ? row_by_row(o) : by_pairs(o);
 }
 

@@ -12,6 +12,7 @@
 
 #include <lacewing/dispatch/torch.h>
 
+#include "index/keys.h"
 #include "tensor/densify.h"
 #include "tensor/elements.h"
 
@@ -238,7 +239,7 @@ bool put(Call& call) {
   }
   const Components& c = call.sparse();
   const auto flat = wrapped_places(index.reshape(-1), 0, c.pattern->numel());
-  return give_written(call, unravel_keys(flat, c.pattern->sizes()).unbind(0), source.reshape(-1),
+  return give_written(call, index::unravel_keys(flat, c.pattern->sizes()).unbind(0), source.reshape(-1),
                       call.flag("accumulate"));
 }
 

@@ -1,31 +1,13 @@
 // Traces and cells on CUDA. A group of lanes owns one entry of the trace and runs over the batch; its sum for the
 // gradient is a fixed tree of shuffles, so results are deterministic.
-#include <algorithm>
-#include <stdexcept>
-#include <string>
-
-#include <cuda_runtime.h>
-
 #include "kernels/cell_step.h"
+#include "kernels/cuda/device/launch.h"
 #include "kernels/trace.h"
 
 namespace lacewing::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// Blocks of a grid-stride loop: enough to fill any device.
-constexpr std::int64_t kMaxBlocks = 1 << 20;
-
-unsigned blocks_for(std::int64_t threads) {
-  return static_cast<unsigned>(std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, kMaxBlocks));
-}
-
-void check_launch(const char* kernel) {
-  const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) {
-    throw std::runtime_error(std::string("[lacewing] launching ") + kernel + " failed: " + cudaGetErrorString(error));
-  }
-}
 
 /// `group` lanes, a power of two up to 32, share an entry. States is known at compile time where it is small, or 0.
 template <typename T, int States>
@@ -146,43 +128,38 @@ __global__ void __launch_bounds__(kThreads) cell_kernel(CellArgs args) {
 }
 
 template <typename T, int States>
-void launch_trace(const TraceArgs& args, cudaStream_t stream) {
+void launch_trace(const TraceArgs& args, const CudaExecutor& executor) {
   int group = 1;
   while (group < 32 && group < args.batch) {
     group *= 2;
   }
-  trace_kernel<T, States><<<blocks_for(args.entries * group), kThreads, 0, stream>>>(args, group);
+  launch({"trace", blocks_for(args.entries * group, kThreads), kThreads}, executor, trace_kernel<T, States>, args,
+         group);
 }
 
 }  // namespace
 
 void trace(std::span<const TraceArgs> steps, const CudaExecutor& executor) {
-  const auto stream = static_cast<cudaStream_t>(executor.stream);
   for (const TraceArgs& args : steps) {
     visit_real(args.type, [&](auto scalar) {
       using T = decltype(scalar);
       switch (args.states) {
-        case 1: return launch_trace<T, 1>(args, stream);
-        case 2: return launch_trace<T, 2>(args, stream);
-        case 3: return launch_trace<T, 3>(args, stream);
-        default: return launch_trace<T, 0>(args, stream);
+        case 1: return launch_trace<T, 1>(args, executor);
+        case 2: return launch_trace<T, 2>(args, executor);
+        case 3: return launch_trace<T, 3>(args, executor);
+        default: return launch_trace<T, 0>(args, executor);
       }
     });
-    check_launch("trace");
   }
 }
 
 void cell_step(const CellArgs& args, const CudaExecutor& executor) {
-  const auto stream = static_cast<cudaStream_t>(executor.stream);
-  const unsigned blocks = blocks_for(args.neurons * args.batch);
+  const Launch shape{"cell_step", blocks_for(args.neurons * args.batch, kThreads), kThreads};
   visit_states(args.params, [&](auto states) {
-    if (args.type == ScalarType::f64) {
-      cell_kernel<double, decltype(states)::value><<<blocks, kThreads, 0, stream>>>(args);
-    } else {
-      cell_kernel<float, decltype(states)::value><<<blocks, kThreads, 0, stream>>>(args);
-    }
+    constexpr int kStates = decltype(states)::value;
+    launch(shape, executor, args.type == ScalarType::f64 ? cell_kernel<double, kStates> : cell_kernel<float, kStates>,
+           args);
   });
-  check_launch("cell_step");
 }
 
 }  // namespace lacewing::kernels::cuda

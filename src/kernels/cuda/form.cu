@@ -1,12 +1,7 @@
 // The whole formula on CUDA, plain: one owner for each output element, which sums in one fixed order. An element of a
 // row with letters belongs to a thread, so that neighbours read neighbours; one of a row without belongs to a warp, or
 // to a block where all edges are summed.
-#include <algorithm>
-#include <stdexcept>
-#include <string>
-
-#include <cuda_runtime.h>
-
+#include "kernels/cuda/device/launch.h"
 #include "kernels/form.h"
 #include "kernels/terms.h"
 
@@ -14,7 +9,6 @@ namespace lacewing::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::int64_t kMaxBlocks = 1 << 20;
 
 /// The owner's share of a sum: its threads take every `owners`-th piece.
 struct Share {
@@ -148,27 +142,15 @@ __global__ void __launch_bounds__(kThreads) form_sum_kernel(const __grid_constan
 }  // namespace
 
 void form(const FormArgs& args, const CudaExecutor& executor) {
-  const auto stream = static_cast<cudaStream_t>(executor.stream);
-  const std::int64_t total = args.batch * args.out_elements;
-  if (total == 0) {
-    return;
-  }
   const int lanes = args.out_letters > 0 ? 1 : args.out_map == BatchMap::shared ? kThreads : 32;
-  const std::int64_t owners = kThreads / lanes;
-  const auto blocks = static_cast<unsigned>(std::min((total + owners - 1) / owners, kMaxBlocks));
+  const Launch shape{"form", blocks_for(args.batch * args.out_elements, kThreads / lanes), kThreads};
   visit_types(args.type, false, [&](auto scalar, auto) {
     using T = decltype(scalar);
-    if (lanes == 1) {
-      form_kernel<T><<<blocks, kThreads, 0, stream>>>(args);
-    } else if (lanes == 32) {
-      form_sum_kernel<T, 32><<<blocks, kThreads, 0, stream>>>(args);
-    } else {
-      form_sum_kernel<T, kThreads><<<blocks, kThreads, 0, stream>>>(args);
-    }
+    auto* const kernel = lanes == 1    ? form_kernel<T>
+                         : lanes == 32 ? form_sum_kernel<T, 32>
+                                       : form_sum_kernel<T, kThreads>;
+    launch(shape, executor, kernel, args);
   });
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
-    throw std::runtime_error(std::string("[lacewing] launching form failed: ") + cudaGetErrorString(error));
-  }
 }
 
 }  // namespace lacewing::kernels::cuda

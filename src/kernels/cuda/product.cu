@@ -1,29 +1,13 @@
-// The formula on CUDA: one thread owns one output element and sums its terms in order, so results are deterministic.
-#include <algorithm>
-#include <stdexcept>
-#include <string>
-
-#include <cuda_runtime.h>
-
+// The formula on CUDA. Sums of gathered rows and dots of rows have kernels of their own; in the others one thread owns
+// one output element and sums its terms in order, so results are deterministic.
+#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/gather_sum.h"
 #include "kernels/terms.h"
 
 namespace lacewing::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-/// Blocks of a grid-stride loop: enough to fill any device.
-constexpr std::int64_t kMaxBlocks = 1 << 20;
-
-unsigned blocks_for(std::int64_t items) {
-  return static_cast<unsigned>(std::clamp<std::int64_t>((items + kThreads - 1) / kThreads, 1, kMaxBlocks));
-}
-
-void check_launch(const char* kernel) {
-  const cudaError_t error = cudaGetLastError();
-  if (error != cudaSuccess) {
-    throw std::runtime_error(std::string("[lacewing] launching ") + kernel + " failed: " + cudaGetErrorString(error));
-  }
-}
 
 /// Output elements in the order of their memory: (n, row, a, b) with b fastest.
 template <typename T, typename Index>
@@ -145,20 +129,25 @@ std::int64_t scale_grad_workspace(const ScaleGradArgs& args) {
   return args.product.terms.inverse_segments != nullptr ? args.product.terms.terms * kLargestAccumulator : 0;
 }
 
-void product(const ProductArgs& args, const CudaExecutor& executor) {
-  const auto stream = static_cast<cudaStream_t>(executor.stream);
+std::int64_t product_workspace(const ProductArgs& args) { return is_gather_sum(args) ? gather_sum_workspace(args) : 0; }
+
+void product(const ProductArgs& args, const CudaExecutor& executor, void* workspace) {
+  if (is_gather_sum(args)) {
+    return gather_sum(args, executor, workspace);
+  }
+  if (is_entry_dots(args)) {
+    return entry_dots(args, executor);
+  }
+  const std::int64_t elements = (args.accumulate ? 1 : args.batch) * args.terms.rows *
+                                (args.z.stride_a != 0 ? args.extent_a : 1) * (args.z.stride_b != 0 ? args.extent_b : 1);
   visit_types(args.type, args.terms.wide, [&](auto scalar, auto index) {
-    const std::int64_t elements = (args.accumulate ? 1 : args.batch) * args.terms.rows *
-                                  (args.z.stride_a != 0 ? args.extent_a : 1) *
-                                  (args.z.stride_b != 0 ? args.extent_b : 1);
-    product_kernel<decltype(scalar), decltype(index)>
-        <<<blocks_for(elements), kThreads, 0, stream>>>(args, TermsView<decltype(index)>(args.terms));
+    using Index = decltype(index);
+    launch({"product", blocks_for(elements, kThreads), kThreads}, executor, product_kernel<decltype(scalar), Index>,
+           args, TermsView<Index>(args.terms));
   });
-  check_launch("product");
 }
 
 void scale_grad(const ScaleGradArgs& grad, const CudaExecutor& executor, void* workspace) {
-  const auto stream = static_cast<cudaStream_t>(executor.stream);
   const Terms& terms = grad.product.terms;
   visit_types(grad.product.type, terms.wide, [&](auto scalar, auto index) {
     using T = decltype(scalar);
@@ -167,20 +156,16 @@ void scale_grad(const ScaleGradArgs& grad, const CudaExecutor& executor, void* w
     const bool repeated = terms.inverse_segments != nullptr;
     auto* const by_term = repeated ? static_cast<accumulate_t<T>*>(workspace) : nullptr;
     if (!repeated) {
-      cudaMemsetAsync(out, 0, static_cast<std::size_t>(terms.entries) * sizeof(T), stream);
+      clear(out, terms.entries * static_cast<std::int64_t>(sizeof(T)), executor);
     }
-    if (terms.terms > 0) {
-      const auto blocks = static_cast<unsigned>(std::min(terms.terms, kMaxBlocks));
-      scale_grad_kernel<T, Index>
-          <<<blocks, kThreads, 0, stream>>>(grad.product, TermsView<Index>(terms), terms.terms, by_term, out);
-    }
+    launch({"scale_grad", terms.terms, kThreads}, executor, scale_grad_kernel<T, Index>, grad.product,
+           TermsView<Index>(terms), terms.terms, by_term, out);
     if (repeated) {
-      add_repeated_kernel<T, Index><<<blocks_for(terms.entries), kThreads, 0, stream>>>(
-          by_term, static_cast<const Index*>(terms.inverse_segments), static_cast<const Index*>(terms.inverse_terms),
-          terms.entries, out);
+      launch({"add_repeated", blocks_for(terms.entries, kThreads), kThreads}, executor, add_repeated_kernel<T, Index>,
+             by_term, static_cast<const Index*>(terms.inverse_segments), static_cast<const Index*>(terms.inverse_terms),
+             terms.entries, out);
     }
   });
-  check_launch("scale_grad");
 }
 
 }  // namespace lacewing::kernels::cuda

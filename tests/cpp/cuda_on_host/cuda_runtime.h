@@ -1,0 +1,89 @@
+// CUDA's words for kernels that run on the host: each thread of a block is a fiber, blocks run one after the other. So
+// their logic is tested where there is no GPU: indices, ends, barriers, the order of sums. Not their speed, and not
+// races between blocks.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __grid_constant__
+#define __shared__ static
+#define __launch_bounds__(...)
+
+struct float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+
+namespace cuda_on_host {
+
+struct Index3 {
+  unsigned x = 0, y = 0, z = 0;
+};
+
+/// One block: its threads in turn, each until it waits or ends.
+class Block {
+ public:
+  /// Calls body() once for each thread of each block.
+  template <typename Body>
+  static void run_grid(unsigned blocks, unsigned threads, Body&& body) {
+    run_blocks(blocks, threads, [](void* context) { (*static_cast<Body*>(context))(); }, &body);
+  }
+
+  /// Waits for all threads of the block, or of the warp.
+  static void wait_for_block();
+  /// What the lane `lane ^ mask` has put, of the neighbouring lanes that `together` names: each of them must come.
+  static std::uint64_t exchange(std::uint64_t bits, int mask, unsigned together);
+
+ private:
+  static void run_blocks(unsigned blocks, unsigned threads, void (*body)(void*), void* context);
+};
+
+}  // namespace cuda_on_host
+
+inline cuda_on_host::Index3 threadIdx, blockIdx, blockDim, gridDim;
+
+inline void __syncthreads() { cuda_on_host::Block::wait_for_block(); }
+
+template <typename V>
+V __shfl_xor_sync(unsigned together, V value, int mask) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(V));
+  bits = cuda_on_host::Block::exchange(bits, mask, together);
+  std::memcpy(&value, &bits, sizeof(V));
+  return value;
+}
+
+template <typename V>
+void __stcs(V* to, V value) {
+  *to = value;
+}
+
+template <typename V>
+V atomicAdd(V* to, V value) {
+  const V before = *to;
+  *to += value;
+  return before;
+}
+
+template <typename V>
+V atomicMax(V* to, V value) {
+  const V before = *to;
+  *to = before < value ? value : before;
+  return before;
+}
+
+template <typename V>
+V max(V a, V b) {
+  return a < b ? b : a;
+}
+
+using cudaError_t = int;
