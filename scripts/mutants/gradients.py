@@ -5,169 +5,97 @@ from __future__ import annotations
 from .record import Mutant
 
 KINDS = "src/product/kinds.h"
+GRADIENTS = "src/product/gradients.cpp"
 AUTOGRAD = "src/product/autograd.cpp"
+LINEAR = "src/autograd/linear_op.cpp"
 PLANS = "src/product/plans.cpp"
 SHAPE = "src/product/shape.cpp"
 OPS = "src/product/product_op.cpp"
+ARGUMENTS = "src/product/kernel_args.cpp"
+
+FOUND = "kGradientRules[static_cast<std::size_t>(kind)][second ? 1 : 0]"
 
 
-def rule(name: str, old: str, new: str, breaks: str) -> Mutant:
-    """A wrong row in the tables of gradients: `name` is the product and the operand."""
+def rule(name: str, wrong: str, breaks: str) -> Mutant:
+    """Another rule for a gradient: `name` is the product and the operand."""
     op, operand = name.split(".")
+    of_this = f"kind == Kind::{op} && {'second' if operand == 'y' else '!second'}"
     return Mutant(
         f"rule-{op}-{operand}",
         KINDS,
-        old,
-        new,
+        f"  return {FOUND};",
+        f"  static constexpr GradientRule kWrong{{{wrong}}};\n  return {of_this} ? kWrong : {FOUND};",
         ("gradient",),
         f"grad {operand} of {op}: {breaks}",
-        units=("product/autograd.cpp",),
+        units=("product/gradients.cpp",),
         rules=(name,),
     )
 
 
 RULE_MUTANTS = (
-    rule(
-        "mul.x",
-        "kGradientX{{\n    {Kind::mul, false, false, false},",
-        "kGradientX{{\n    {Kind::inner, false, false, false},",
-        "inner instead of mul",
-    ),
-    rule(
-        "outer.x",
-        "{Kind::vecmat, false, true, false},\n    {Kind::vecsca",
-        "{Kind::vecmat, false, false, false},\n    {Kind::vecsca",
-        "the gradient is not transposed",
-    ),
-    rule(
-        "inner.x",
-        "{Kind::vecsca, false, false, false},\n    {Kind::mat_t_vec",
-        "{Kind::scavec, false, false, false},\n    {Kind::mat_t_vec",
-        "scavec instead of vecsca",
-    ),
-    rule(
-        "vecmat.x",
-        "{Kind::mat_t_vec, true, false, false}",
-        "{Kind::mat_t_vec, false, false, false}",
-        "the matrix is not transposed",
-    ),
-    rule(
-        "vecsca.x",
-        "{Kind::scavec, false, false, false},\n    {Kind::inner",
-        "{Kind::vecsca, false, false, false},\n    {Kind::inner",
-        "vecsca instead of scavec",
-    ),
-    rule(
-        "scavec.x",
-        "{Kind::inner, false, false, false},\n    {Kind::outer",
-        "{Kind::mul, false, false, false},\n    {Kind::outer",
-        "the channels are not summed",
-    ),
-    rule(
-        "mat_t_vec.x",
-        "{Kind::outer, false, false, false}",
-        "{Kind::outer, false, false, true}",
-        "the result is transposed",
-    ),
-    rule(
-        "mul.y",
-        "kGradientY{{\n    {Kind::mul, false, false, false},",
-        "kGradientY{{\n    {Kind::inner, false, false, false},",
-        "inner instead of mul",
-    ),
-    rule(
-        "outer.y",
-        "{Kind::mat_t_vec, false, false, false}",
-        "{Kind::mat_t_vec, true, false, false}",
-        "the gradient is transposed",
-    ),
-    rule(
-        "inner.y",
-        "{Kind::scavec, false, false, false},\n    {Kind::outer",
-        "{Kind::vecsca, false, false, false},\n    {Kind::outer",
-        "vecsca instead of scavec",
-    ),
-    rule(
-        "vecmat.y",
-        "{Kind::outer, false, false, true}",
-        "{Kind::outer, false, false, false}",
-        "the result is transposed",
-    ),
-    rule(
-        "vecsca.y",
-        "{Kind::inner, false, false, false},\n    {Kind::vecsca",
-        "{Kind::mul, false, false, false},\n    {Kind::vecsca",
-        "the channels are not summed",
-    ),
-    rule(
-        "scavec.y",
-        "{Kind::vecsca, false, false, false},\n    {Kind::vecmat",
-        "{Kind::scavec, false, false, false},\n    {Kind::vecmat",
-        "scavec instead of vecsca",
-    ),
-    rule(
-        "mat_t_vec.y",
-        "{Kind::vecmat, false, true, false},\n}};",
-        "{Kind::vecmat, false, false, false},\n}};",
-        "the matrix is not transposed",
-    ),
+    rule("mul.x", "Kind::inner, false, false, false", "inner instead of mul"),
+    rule("outer.x", "Kind::vecmat, false, false, false", "the gradient is not transposed"),
+    rule("inner.x", "Kind::scavec, false, false, false", "scavec instead of vecsca"),
+    rule("vecmat.x", "Kind::mat_t_vec, false, false, false", "the matrix is not transposed"),
+    rule("vecsca.x", "Kind::vecsca, false, false, false", "vecsca instead of scavec"),
+    rule("scavec.x", "Kind::mul, false, false, false", "the channels are not summed"),
+    rule("mat_t_vec.x", "Kind::outer, false, false, true", "the result is transposed"),
+    rule("mul.y", "Kind::inner, false, false, false", "inner instead of mul"),
+    rule("outer.y", "Kind::mat_t_vec, true, false, false", "the gradient is transposed"),
+    rule("inner.y", "Kind::vecsca, false, false, false", "vecsca instead of scavec"),
+    rule("vecmat.y", "Kind::outer, false, false, false", "the result is transposed"),
+    rule("vecsca.y", "Kind::mul, false, false, false", "the channels are not summed"),
+    rule("scavec.y", "Kind::scavec, false, false, false", "scavec instead of vecsca"),
+    rule("mat_t_vec.y", "Kind::vecmat, false, false, false", "the matrix is not transposed"),
 )
 
 AUTOGRAD_MUTANTS = (
     Mutant(
         "grad-x-forget-scale",
-        AUTOGRAD,
-        "conjugate(y), g, conjugate(scale), rotated(all), x)",
-        "conjugate(y), g, std::nullopt, rotated(all), x)",
+        GRADIENTS,
+        "conjugate(in[kInput2]), in[kGrad], scale, rotated(plans_),",
+        "conjugate(in[kInput2]), in[kGrad], std::nullopt, rotated(plans_),",
         ("gradient",),
         "grad x forgets scale",
     ),
     Mutant(
         "grad-x-drop-conjugate",
-        AUTOGRAD,
-        "conjugate(y), g, conjugate(scale), rotated(all), x)",
-        "y, g, conjugate(scale), rotated(all), x)",
+        GRADIENTS,
+        "conjugate(in[kInput2]), in[kGrad], scale, rotated(plans_),",
+        "in[kInput2], in[kGrad], scale, rotated(plans_),",
         ("gradient",),
         "grad x does not conjugate y",
     ),
     Mutant(
         "grad-x-rotation",
-        AUTOGRAD,
-        "conjugate(y), g, conjugate(scale), rotated(all), x)",
-        "conjugate(y), g, conjugate(scale), rotated(rotated(all)), x)",
+        GRADIENTS,
+        "conjugate(in[kInput2]), in[kGrad], scale, rotated(plans_),",
+        "conjugate(in[kInput2]), in[kGrad], scale, rotated(rotated(plans_)),",
         ("gradient",),
         "grad x takes the plans of grad y",
     ),
     Mutant(
-        "grad-y-drop-scale-conjugate",
-        AUTOGRAD,
-        "conjugate(x), conjugate(scale), rotated(rotated(full())), y)",
-        "conjugate(x), scale, rotated(rotated(full())), y)",
+        "gradient-drop-scale-conjugate",
+        GRADIENTS,
+        "const OptionalTensor scale = optional(conjugate(in[kScale]));",
+        "const OptionalTensor scale = optional(in[kScale]);",
         ("gradient",),
-        "grad y does not conjugate scale",
+        "the gradients of the operands, that of sparse scale's input among them, do not conjugate scale",
+        rules=("scale.x",),
     ),
     Mutant(
         "grad-y-rotation",
-        AUTOGRAD,
-        "conjugate(x), conjugate(scale), rotated(rotated(full())), y)",
-        "conjugate(x), conjugate(scale), rotated(full()), y)",
+        GRADIENTS,
+        "rotated(rotated(plans_)), !batch2_.has);",
+        "rotated(plans_), !batch2_.has);",
         ("gradient",),
         "grad y takes the plans of grad x",
     ),
     Mutant(
-        "scale-transpose-conjugate",
-        AUTOGRAD,
-        "call_product(kind, g, {}, conjugate(scale), {all[1], all[0], Plan{}}, false)",
-        "call_product(kind, g, {}, scale, {all[1], all[0], Plan{}}, false)",
-        ("gradient",),
-        "the gradient of sparse scale does not conjugate scale",
-        rules=("scale.x",),
-    ),
-    Mutant(
         "scale-grad-exchanged",
-        AUTOGRAD,
-        "result[2] = scale_kind.cast(form.grad_scale(unpack(x), unpack(y), g));",
-        "result[2] = scale_kind.cast(form.grad_scale(conjugate(unpack(x)), unpack(y), g));",
+        GRADIENTS,
+        "return call_scale_grad(kind_, in[kInput1],",
+        "return call_scale_grad(kind_, conjugate(in[kInput1]),",
         ("gradient",),
         "the gradient of scale conjugates x once too often",
         rules=("any.scale",),
@@ -175,15 +103,31 @@ AUTOGRAD_MUTANTS = (
     Mutant(
         "scale-grad-second-derivative",
         AUTOGRAD,
-        "result[0] = form.grad_x(unpack(y), unpack(g), v, x_kind);",
-        "result[0] = form.grad_x(unpack(y), unpack(g), std::nullopt, x_kind);",
+        "const Tensors arguments{in[0], in[1], upstream, in[2]};",
+        "const Tensors arguments{in[0], in[1], at::Tensor(), in[2]};",
         ("gradient",),
-        "the second derivative by scale and x forgets the upstream gradient",
+        "the second derivatives by scale forget the upstream gradient",
         rules=("any.scale",),
     ),
     Mutant(
-        "operand-not-transposed",
+        "second-derivative-by-grad",
         AUTOGRAD,
+        "const Tensors arguments = with(in, u, upstream[k]);",
+        "const Tensors arguments = in;",
+        ("gradient",),
+        "the second derivatives read the argument where its gradient's upstream belongs",
+    ),
+    Mutant(
+        "gradients-in-another-order",
+        AUTOGRAD,
+        "result[place] = full.expanded(place, gradients[k]);",
+        "result[place] = full.expanded(place, gradients[places.size() - 1 - k]);",
+        ("gradient",),
+        "gradients that are computed together go to each other's arguments",
+    ),
+    Mutant(
+        "operand-not-transposed",
+        GRADIENTS,
         "if (rule.transpose_second) {",
         "if (false) {",
         ("gradient",),
@@ -192,23 +136,23 @@ AUTOGRAD_MUTANTS = (
     ),
     Mutant(
         "shared-not-summed",
-        AUTOGRAD,
-        "call_product(rule.op, first, second, scale, plans, !operand.batched);",
-        "call_product(rule.op, first, second, scale, plans, false);",
+        GRADIENTS,
+        ": call_product(rule.op, first, second, scale, plans, accumulated);",
+        ": call_product(rule.op, first, second, scale, plans, false);",
         ("gradient",),
         "the gradient of a shared operand is not summed over n",
     ),
     Mutant(
         "forget-expand",
-        AUTOGRAD,
-        "if (operand.batched && !first_batched && !second_batched) {",
-        "if (false) {",
+        GRADIENTS,
+        "if (of > kInput2 || !batch.has || has_batch(gradient, channels)) {",
+        "if (true) {",
         ("gradient",),
         "a gradient without n is not expanded to its operand's N",
     ),
     Mutant(
         "real-part",
-        AUTOGRAD,
+        LINEAR,
         "drop_imaginary ? at::real(gradient) : gradient",
         "drop_imaginary ? at::imag(gradient) : gradient",
         ("gradient",),
@@ -216,25 +160,25 @@ AUTOGRAD_MUTANTS = (
     ),
     Mutant(
         "keep-gradient-type",
-        AUTOGRAD,
-        "return (drop_imaginary ? at::real(gradient) : gradient).to(type);",
-        "return gradient;",
+        LINEAR,
+        "gradients[i] = wanted[i] ? cast(gradients[i], types_[i]) : at::Tensor();",
+        "gradients[i] = wanted[i] ? gradients[i] : at::Tensor();",
         ("gradient",),
         "a gradient keeps the common type of the product",
     ),
     Mutant(
         "saved-for-scale",
-        AUTOGRAD,
-        "if (torch::autograd::compute_requires_grad(y, s)) {",
-        "if (torch::autograd::compute_requires_grad(y)) {",
+        LINEAR,
+        "if (inputs[i].defined() && inputs[i].requires_grad() && op_->reads(i, j)) {",
+        "if (i < 2 && inputs[i].defined() && inputs[i].requires_grad() && op_->reads(i, j)) {",
         ("gradient",),
         "x is not kept where only scale needs it",
     ),
     Mutant(
         "jvp-forget-scale-tangent",
-        AUTOGRAD,
-        "add_tangent(tangent, call_product(kind, primal_x, primal_y, tangent_s, plans, accumulated));",
-        "add_tangent(tangent, call_product(kind, primal_x, primal_y, primal_s, plans, accumulated));",
+        LINEAR,
+        "add(sum, op->tangent(primals, i, tangents[i], output));",
+        "add(sum, op->tangent(primals, i, i == 2 ? primals[i] : tangents[i], output));",
         ("gradient",),
         "the forward-mode derivative by scale takes scale for its tangent",
         rules=("any.scale",),
@@ -275,7 +219,7 @@ AUTOGRAD_MUTANTS = (
     ),
     Mutant(
         "op-mirror-forgotten",
-        OPS,
+        ARGUMENTS,
         "structure::terms_of(op.mirrored ? shape.plan.mirror() : shape.plan, plan.const_data_ptr());",
         "structure::terms_of(shape.plan, plan.const_data_ptr());",
         ("gradient",),
@@ -284,7 +228,7 @@ AUTOGRAD_MUTANTS = (
     ),
     Mutant(
         "op-drop-conjugate",
-        OPS,
+        ARGUMENTS,
         "view.conjugate = tensor.is_conj();",
         "view.conjugate = false;",
         ("gradient",),

@@ -13,6 +13,7 @@ FOLDED = "src/kernels/cpu/folded_rows.h"
 GATHERED = "src/kernels/cpu/gathered_isa.cpp"
 MOVED_ROWS = "src/kernels/cpu/rows_isa.cpp"
 CPU_SCALE_GRAD = "src/kernels/cpu/scale_grad_terms.h"
+SIMPLIFIED = "src/kernels/simplified.h"
 SCHEDULE = "src/kernels/cpu/schedule.h"
 SHARES = "src/kernels/cpu/shares.h"
 SIMD = "src/kernels/cpu/simd.h"
@@ -116,7 +117,7 @@ CPU_MUTANTS = (
     ),
     Mutant(
         "cpu-expanded-mul-indices",
-        SCHEDULE,
+        SIMPLIFIED,
         "std::swap(args.terms.index1, args.terms.index2);",
         "",
         ("cpu",),

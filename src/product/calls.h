@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -23,6 +24,13 @@ using ScaleGradSignature = at::Tensor(std::int64_t kind, const at::Tensor& input
                                       const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
                                       const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1,
                                       const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2, bool out_accumulated);
+using ProductBackwardSignature = std::vector<at::Tensor>(std::int64_t kind, const at::Tensor& input1,
+                                                         const OptionalTensor& input2, const OptionalTensor& scale,
+                                                         const at::Tensor& grad, const at::Tensor& plan,
+                                                         at::IntArrayRef meta, const OptionalTensor& plan_bwd1,
+                                                         at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2,
+                                                         at::IntArrayRef meta_bwd2, bool out_accumulated,
+                                                         at::IntArrayRef wanted);
 using RawSignature = at::Tensor(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
                                 const OptionalTensor& index1, const OptionalTensor& index2,
                                 const OptionalTensor& seg_out, const OptionalTensor& gather_index,
@@ -47,6 +55,11 @@ const c10::TypedOperatorHandle<RawSignature>& raw_handle(Kind kind);
 /// The gradient of scale: (T,).
 at::Tensor call_scale_grad(Kind kind, const at::Tensor& x, const at::Tensor& y, const at::Tensor& grad,
                            const Plans& plans, bool accumulated);
+
+/// The gradients of the arguments `wanted` (0: x, 1: y, 2: scale), in this order.
+std::vector<at::Tensor> call_product_backward(Kind kind, const at::Tensor& x, const at::Tensor& y,
+                                              const OptionalTensor& scale, const at::Tensor& grad, const Plans& plans,
+                                              bool accumulated, at::IntArrayRef wanted);
 
 /// The bytes that a product allocates beside its output.
 std::int64_t call_workspace(Kind kind, const at::Tensor& x, const at::Tensor& y, const Plan& plan, bool accumulated);

@@ -1,9 +1,11 @@
-// The seven products and sparse scale as data: which channel indices their operands have, and which product each
-// gradient is. A new product is a row in each table.
+// The seven products and sparse scale as data: which channel indices their operands have. Which product each gradient
+// is follows from them. A new product is a row of the table.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "kernels/product.h"
 
@@ -49,27 +51,42 @@ struct GradientRule {
   bool exchanged;
 };
 
-/// grad x = op(y, gz) over the plans (bwd1, bwd2, fwd).
-inline constexpr std::array<GradientRule, kProducts> kGradientX{{
-    {Kind::mul, false, false, false},
-    {Kind::vecmat, false, true, false},
-    {Kind::vecsca, false, false, false},
-    {Kind::mat_t_vec, true, false, false},
-    {Kind::scavec, false, false, false},
-    {Kind::inner, false, false, false},
-    {Kind::outer, false, false, false},
-}};
+/// grad x = op(y, gz) over the plans (bwd1, bwd2, fwd), grad y (`second`) = op(gz, x) over (bwd2, fwd, bwd1): the
+/// product that has these channels, where a and b may change names. That turns matrices, which operands may be but the
+/// result not, so that gradients are contiguous: its operands are exchanged instead.
+consteval GradientRule find_gradient_rule(const KindTraits& of, bool second) {
+  const auto is_matrix = [](Channels c) { return c.a && c.b; };
+  const Channels first_operand = second ? of.z : of.y;
+  const Channels second_operand = second ? of.x : of.z;
+  const Channels result = second ? of.y : of.x;
+  for (const bool exchanged : {false, true}) {
+    for (const bool renamed : {false, true}) {
+      const auto fits = [&](Channels own, Channels given) {
+        return own.a == (renamed ? given.b : given.a) && own.b == (renamed ? given.a : given.b);
+      };
+      for (std::int64_t i = 0; i < kProducts; ++i) {
+        const KindTraits& op = kTraits[static_cast<std::size_t>(i)];
+        if (fits(exchanged ? op.y : op.x, first_operand) && fits(exchanged ? op.x : op.y, second_operand) &&
+            fits(op.z, result) && !(renamed && is_matrix(result))) {
+          return {static_cast<Kind>(i), renamed && is_matrix(first_operand), renamed && is_matrix(second_operand),
+                  exchanged};
+        }
+      }
+    }
+  }
+  throw "the gradient of a product is no product";
+}
 
-/// grad y = op(gz, x) over the plans (bwd2, fwd, bwd1). For vecmat outer(gz, x)^T is outer(x, gz), exchanged: so the
-/// gradient is contiguous.
-inline constexpr std::array<GradientRule, kProducts> kGradientY{{
-    {Kind::mul, false, false, false},
-    {Kind::mat_t_vec, false, false, false},
-    {Kind::scavec, false, false, false},
-    {Kind::outer, false, false, true},
-    {Kind::inner, false, false, false},
-    {Kind::vecsca, false, false, false},
-    {Kind::vecmat, false, true, false},
-}};
+inline constexpr auto kGradientRules = [] {
+  std::array<std::array<GradientRule, 2>, kProducts> rules{};
+  [&]<std::size_t... Kinds>(std::index_sequence<Kinds...>) {
+    ((rules[Kinds] = {find_gradient_rule(kTraits[Kinds], false), find_gradient_rule(kTraits[Kinds], true)}), ...);
+  }(std::make_index_sequence<kProducts>{});
+  return rules;
+}();
+
+inline const GradientRule& gradient_rule(Kind kind, bool second) {
+  return kGradientRules[static_cast<std::size_t>(kind)][second ? 1 : 0];
+}
 
 }  // namespace lacewing::products

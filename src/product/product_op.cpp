@@ -14,6 +14,7 @@
 #include "common/stream.h"
 #include "index/device_plans.h"
 #include "product/calls.h"
+#include "product/kernel_args.h"
 #include "product/plan_ops.h"
 #include "product/shape.h"
 #include "structure/plan_builder.h"
@@ -21,52 +22,8 @@
 namespace lacewing::products {
 namespace {
 
-using kernels::Operand;
 using kernels::ProductArgs;
 using structure::PlanMeta;
-
-/// A tensor of dims ([N], M, [a], [b]) as the kernels see it.
-Operand operand(const at::Tensor& tensor, bool batched, Channels channels) {
-  if (!tensor.defined()) {
-    return {};
-  }
-  Operand view;
-  std::int64_t dim = 0;
-  view.data = tensor.const_data_ptr();
-  view.stride_n = batched ? tensor.stride(dim++) : 0;
-  view.rows = tensor.size(dim);
-  view.stride_m = tensor.stride(dim++);
-  view.stride_a = channels.a ? tensor.stride(dim++) : 0;
-  view.stride_b = channels.b ? tensor.stride(dim) : 0;
-  view.conjugate = tensor.is_conj();
-  return view;
-}
-
-/// The arguments of a product but for scale and z. The tensors must outlive them.
-ProductArgs arguments(Kind kind, const ProductShape& shape, const at::Tensor& x, const at::Tensor& y,
-                      const at::Tensor& plan, bool accumulated) {
-  const KindTraits& op = traits(kind);
-  ProductArgs args;
-  args.type = scalar_type(op.name, "input1", x.scalar_type());
-  args.pattern = op.pattern;
-  args.batch = shape.batch.expect_int();
-  args.extent_a = shape.extent_a.expect_int();
-  args.extent_b = shape.extent_b.expect_int();
-  args.accumulate = accumulated;
-  args.x = operand(x, shape.x_batched, op.x);
-  args.y = operand(y, shape.y_batched, op.y);
-  args.terms = structure::terms_of(op.mirrored ? shape.plan.mirror() : shape.plan, plan.const_data_ptr());
-  if (op.mirrored) {
-    std::swap(args.x, args.y);
-  }
-  return args;
-}
-
-at::Tensor workspace(std::int64_t bytes, const at::Tensor& like) {
-  return bytes > 0 ? empty_result({bytes}, like.options().dtype(at::kByte)) : at::Tensor();
-}
-
-void* data_of(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr() : nullptr; }
 
 void run(const ProductArgs& args, const at::Tensor& z) {
   if (backend() == Backend::reference) {
@@ -140,8 +97,8 @@ at::Tensor forward(Kind kind, const at::Tensor& x, const at::Tensor& y, const Op
   if (shape.batch == 0 || shape.extent_a == 0 || shape.extent_b == 0) {
     return z.zero_();
   }
-  const at::Tensor typed_x = cast(x, type);
-  const at::Tensor typed_y = cast(y, type);
+  const at::Tensor typed_x = channels_together(kind, cast(x, type), traits(kind).x);
+  const at::Tensor typed_y = channels_together(kind, cast(y, type), traits(kind).y);
   const at::Tensor typed_scale = scale ? cast(*scale, type).contiguous() : at::Tensor();
   ProductArgs args = arguments(kind, shape, typed_x, typed_y, plan, accumulated);
   args.z = operand(z, shape.z_batched, traits(kind).z);
@@ -206,13 +163,19 @@ std::int64_t product_workspace(std::int64_t kind_number, const at::Tensor& input
   const Kind kind = kind_of("product_workspace", kind_number);
   const at::Tensor y = input2.value_or(at::Tensor());
   const ProductShape given = check_product(kind, input1, y, std::nullopt, plan, meta, out_accumulated);
-  const std::int64_t copied = kind == Kind::scale ? batch_copy_bytes(input1) : 0;
+  std::int64_t copied = kind == Kind::scale ? batch_copy_bytes(input1) : 0;
   if (backend() == Backend::reference || given.batch == 0) {
     return copied;
   }
   const at::Tensor x = kind == Kind::scale ? as_batch(input1) : input1;
   const ProductShape shape = check_product(kind, x, y, std::nullopt, plan, meta, out_accumulated);
-  const ProductArgs args = arguments(kind, shape, x, y, plan, out_accumulated);
+  ProductArgs args = arguments(kind, shape, x, y, plan, out_accumulated);
+  for (const auto& [tensor, channels] : {std::pair(x, traits(kind).x), std::pair(y, traits(kind).y)}) {
+    if (has_channels_apart(kind, tensor, channels)) {
+      copied += tensor.numel() * tensor.element_size();
+      args.x.stride_a = 1;
+    }
+  }
   return copied + (input1.is_cuda() ? kernels::cuda::product_workspace(args)
                                     : kernels::cpu::product_workspace(args, torch_executor().max_threads()));
 }

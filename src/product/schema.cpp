@@ -56,6 +56,15 @@ at::Tensor call_scale_grad(Kind kind, const at::Tensor& x, const at::Tensor& y, 
                                                                    first.meta, second.array, second.meta, accumulated);
 }
 
+std::vector<at::Tensor> call_product_backward(Kind kind, const at::Tensor& x, const at::Tensor& y,
+                                              const OptionalTensor& scale, const at::Tensor& grad, const Plans& plans,
+                                              bool accumulated, at::IntArrayRef wanted) {
+  const auto& [forward, first, second] = plans;
+  return typed_op<"sparse_product_backward", ProductBackwardSignature>().call(
+      static_cast<std::int64_t>(kind), x, optional(y), scale, grad, *forward.array, forward.meta, first.array,
+      first.meta, second.array, second.meta, accumulated, wanted);
+}
+
 std::int64_t call_workspace(Kind kind, const at::Tensor& x, const at::Tensor& y, const Plan& plan, bool accumulated) {
   return typed_op<"product_workspace", WorkspaceSignature>().call(static_cast<std::int64_t>(kind), x, optional(y),
                                                                   *plan.array, plan.meta, accumulated);
@@ -80,6 +89,9 @@ TORCH_LIBRARY(lacewing, m) {
       std::string("product_scale_grad(int kind, Tensor input1, Tensor? input2, Tensor grad, ") + kPlans +
       ", bool out_accumulated) -> Tensor";
   define_dense_op(m, scale_grad);
+  define_dense_op(
+      m, std::string("sparse_product_backward(int kind, Tensor input1, Tensor? input2, Tensor? scale, Tensor grad, ") +
+             kPlans + ", bool out_accumulated, int[] wanted) -> Tensor[]");
   define_dense_op(
       m,
       "product_workspace(int kind, Tensor input1, Tensor? input2, Tensor plan, int[] meta, bool out_accumulated) -> "

@@ -100,6 +100,41 @@ def test_opcheck_of_the_gradient_of_scale(op: Op, roles: tuple[bool, ...], devic
     )
 
 
+@each_op
+@each_roles
+@pytest.mark.parametrize("wanted", [(0, 1, 2), (2, 0), (1,), ()], ids=str)
+def test_opcheck_of_several_gradients(op: Op, roles: tuple[bool, ...], wanted: tuple[int, ...], device: str) -> None:
+    require_expecttest()
+    case = small(op, roles, device=device)
+    z = case.run(case.x, case.y, case.scale)
+    inputs = (case.x, case.y, case.scale, random_values(z.shape, z.dtype, 4, device))
+    x, y, scale, g = (t.detach().requires_grad_() for t in inputs)
+    kind = list(OPS).index(op.name)
+
+    torch.library.opcheck(
+        torch.ops.lacewing.sparse_product_backward.default,
+        (kind, x, y, scale, g, *case.info._plan, *NO_PLAN, *NO_PLAN, case.accumulated, wanted),
+    )
+
+
+@each_op
+@each_roles
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_gradgradcheck_of_several_gradients(op: Op, roles: tuple[bool, ...], dtype: torch.dtype, device: str) -> None:
+    case = small(op, roles, dtype=dtype, device=device)
+    g = random_values(case.run(case.x, case.y, case.scale).shape, dtype, 4, device)
+    inputs = [t.detach().requires_grad_() for t in (case.x, case.y, case.scale, g)]
+    kind = list(OPS).index(op.name)
+    several = lambda *tensors: tuple(
+        torch.ops.lacewing.sparse_product_backward(
+            kind, *tensors, *case.info._plan, *NO_PLAN, *NO_PLAN, case.accumulated, (1, 2, 0)
+        )
+    )
+
+    assert gradcheck(several, inputs, atol=1e-6, rtol=1e-5, check_forward_ad=True)
+    assert gradgradcheck(several, inputs, atol=1e-6, rtol=1e-5)
+
+
 @pytest.mark.parametrize("view", [1, 2])
 def test_opcheck_of_derive_plan(view: int, device: str) -> None:
     require_expecttest()

@@ -300,6 +300,17 @@ def test_gradient_of_scale_checks_the_shape_of_grad() -> None:
         torch.ops.lacewing.product_scale_grad(7, torch.ones(3, 2, 4), None, torch.ones(1, 1, 1), *arguments)
 
 
+@pytest.mark.parametrize("wanted", [(1,), (2,), (3,), (-1,), (0, 1)])
+def test_gradients_are_those_of_arguments_that_are_given(wanted: tuple[int, ...]) -> None:
+    info = sparse_scale_infos([0, 1], [1, 0], None, 2, 2)[0]
+    x = torch.ones(3, 2, 4)
+
+    with pytest.raises(
+        REFUSED, match=r"\[lacewing\.sparse_product_backward\] wanted\[\.\.\.\] = -?\d names no argument"
+    ):
+        torch.ops.lacewing.sparse_product_backward(7, x, None, None, x, *info._plan, None, (), None, (), False, wanted)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

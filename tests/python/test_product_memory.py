@@ -86,7 +86,8 @@ def test_backward_runs_one_kernel_for_each_gradient(
     names = executed(run)
 
     ours = [name for name in names if name.startswith("lacewing::")]
-    assert len(ours) == len(inputs)
+    assert ours.count("lacewing::sparse_product_backward") == 1
+    assert len(ours) == 1 + len(inputs)
     assert set(names) - VIEWS == set(ours)
 
 
@@ -100,6 +101,17 @@ def test_gradient_of_one_operand_runs_one_kernel(op: Op, device: str) -> None:
     names = executed(lambda: torch.autograd.grad(z, x, upstream))
 
     assert len([name for name in names if name.startswith("lacewing::")]) == 1
+
+
+def test_plans_of_gradients_are_derived_once(device: str) -> None:
+    case = make_case(OPS["vecmat"], dtype=torch.float32, device=device)
+    plan = case.info._plan
+    inputs = [t.detach().requires_grad_() for t in (case.x, case.y, case.scale)]
+    z = torch.ops.lacewing.sparse_vecmat(*inputs, *plan, None, (), None, (), False)
+
+    names = executed(lambda: torch.autograd.grad(z.square().sum(), inputs))
+
+    assert names.count("lacewing::derive_plan") == 2
 
 
 def peak_beyond(run) -> int:

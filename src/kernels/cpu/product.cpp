@@ -1,6 +1,7 @@
 // Settles the schedule and the ISA level of a call.
 #include "kernels/cpu/at_level.h"
 #include "kernels/cpu/product_isa.h"
+#include "kernels/simplified.h"
 
 namespace lacewing::kernels::cpu {
 namespace {

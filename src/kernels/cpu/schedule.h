@@ -102,25 +102,6 @@ struct Schedule {
   int threads(const CpuExecutor& executor) const { return work < kSerialWork ? 1 : executor.max_threads(); }
 };
 
-/// mul with an operand that is expanded along the channels is vecsca, and so are products of single numbers; a sum over
-/// one n is none.
-inline ProductArgs simplified(ProductArgs args) {
-  args.accumulate = args.accumulate && args.batch != 1;
-  if (args.extent_a == 1 && (args.pattern == Pattern::mul || args.pattern == Pattern::inner)) {
-    args.pattern = Pattern::vecsca;
-  }
-  if (args.pattern == Pattern::mul && args.extent_a > 1) {
-    if (args.y.stride_a == 0) {
-      args.pattern = Pattern::vecsca;
-    } else if (args.x.stride_a == 0) {
-      args.pattern = Pattern::vecsca;
-      std::swap(args.x, args.y);
-      std::swap(args.terms.index1, args.terms.index2);
-    }
-  }
-  return args;
-}
-
 /// Whether adding up before multiplying pays: small structure, a batch, and channels in two indices.
 inline bool should_fold(const ProductArgs& args) {
   if (args.terms.by_index2 == nullptr || args.accumulate || args.batch < 4) {

@@ -2,6 +2,7 @@
 // one output element and sums its terms in order, so results are deterministic.
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/gather_sum.h"
+#include "kernels/simplified.h"
 #include "kernels/terms.h"
 
 namespace lacewing::kernels::cuda {
@@ -129,9 +130,13 @@ std::int64_t scale_grad_workspace(const ScaleGradArgs& args) {
   return args.product.terms.inverse_segments != nullptr ? args.product.terms.terms * kLargestAccumulator : 0;
 }
 
-std::int64_t product_workspace(const ProductArgs& args) { return is_gather_sum(args) ? gather_sum_workspace(args) : 0; }
+std::int64_t product_workspace(const ProductArgs& given) {
+  const ProductArgs args = simplified(given);
+  return is_gather_sum(args) ? gather_sum_workspace(args) : 0;
+}
 
-void product(const ProductArgs& args, const CudaExecutor& executor, void* workspace) {
+void product(const ProductArgs& given, const CudaExecutor& executor, void* workspace) {
+  const ProductArgs args = simplified(given);
   if (is_gather_sum(args)) {
     return gather_sum(args, executor, workspace);
   }
