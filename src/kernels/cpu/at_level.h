@@ -3,19 +3,13 @@
 
 #include "kernels/cpu/isa.h"
 
-#if defined(LACEWING_NO_AVX2_LEVEL)
-#define LACEWING_AVX2_CALL(call) cpu::baseline::call
-#else
-#define LACEWING_AVX2_CALL(call) cpu::avx2::call
-#endif
-
 /// Returns `call`, a call of a function of the namespaces baseline, avx2 and avx512, at the level in use.
 #if LACEWING_HAVE_X86_ISA
-#define LACEWING_AT_LEVEL(call)                                                \
-  switch (::lacewing::kernels::cpu::isa()) {                                   \
-    case ::lacewing::kernels::cpu::Isa::avx512: return cpu::avx512::call;      \
-    case ::lacewing::kernels::cpu::Isa::avx2: return LACEWING_AVX2_CALL(call); \
-    default: return cpu::baseline::call;                                       \
+#define LACEWING_AT_LEVEL(call)                                           \
+  switch (::lacewing::kernels::cpu::isa()) {                              \
+    case ::lacewing::kernels::cpu::Isa::avx512: return cpu::avx512::call; \
+    case ::lacewing::kernels::cpu::Isa::avx2: return cpu::avx2::call;     \
+    default: return cpu::baseline::call;                                  \
   }
 #else
 #define LACEWING_AT_LEVEL(call) return cpu::baseline::call;

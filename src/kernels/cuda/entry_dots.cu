@@ -9,9 +9,9 @@
 namespace lacewing::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 constexpr int kRun = 16;   ///< consecutive terms of a group
-constexpr int kAhead = 2;  ///< terms whose rows are read at a time
+constexpr int kAhead = 4;  ///< terms whose rows are read at a time, and whose dots are added over the lanes
 
 template <typename T, typename Index>
 struct EntryDots {
@@ -23,6 +23,33 @@ struct EntryDots {
   std::int64_t z_stride_n, z_stride_m;
   std::int64_t batch, channels, count;
   int lane_bits;
+};
+
+/// The sums over the lanes of four dots: lane l of the group gets the (l mod 4)-th, of groups of fewer lanes lane 0
+/// all.
+template <typename V>
+struct FourDots {
+  V all[4];
+  int lanes;
+
+  /// Calls f(u, sum) for every u of this lane.
+  template <typename F>
+  __device__ __forceinline__ void each(int lane, unsigned together, F&& f) {
+    if (lanes >= 4) {
+      const V sum = sum_four(all, lanes, together);
+      if (lane < 4) {
+        f(lane, sum);
+      }
+      return;
+    }
+#pragma unroll
+    for (int u = 0; u < 4; ++u) {
+      const V sum = sum_lanes(all[u], lanes, together);
+      if (lane == 0) {
+        f(u, sum);
+      }
+    }
+  }
 };
 
 /// Channels of at most lanes * Width * Packs.
@@ -63,19 +90,24 @@ __global__ void __launch_bounds__(kThreads) entry_dots_kernel(const __grid_const
           }
         }
       }
+      FourDots<accumulate_t<T>> dots{{}, lanes};
 #pragma unroll
       for (int u = 0; u < kAhead; ++u) {
-        const std::int64_t term = begin + k + u;
-        accumulate_t<T> sum = term < d.count ? dot(left[u], right[u], d.x.conjugate, d.y.conjugate) : accumulate_t<T>{};
-        sum = sum_lanes(sum, lanes);
-        if (lane == 0 && term < d.count) {
-          if (d.scale != nullptr) {
-            const accumulate_t<T> factor = widen(d.scale[d.terms.entry(term)]);
-            sum = (d.conjugate_scale ? conj(factor) : factor) * sum;
-          }
-          d.z[n * d.z_stride_n + term * d.z_stride_m] = narrow<T>(sum);
+        if (begin + k + u < d.count) {
+          dots.all[u] = dot(left[u], right[u], d.x.conjugate, d.y.conjugate);
         }
       }
+      dots.each(lane, kWholeWarp, [&](int u, accumulate_t<T> sum) {
+        const std::int64_t term = begin + k + u;
+        if (term >= d.count) {
+          return;
+        }
+        if (d.scale != nullptr) {
+          const accumulate_t<T> factor = widen(d.scale[d.terms.entry(term)]);
+          sum = (d.conjugate_scale ? conj(factor) : factor) * sum;
+        }
+        d.z[n * d.z_stride_n + term * d.z_stride_m] = narrow<T>(sum);
+      });
     }
   }
 }

@@ -1,5 +1,8 @@
 // Groups of lanes own rows and walk over their terms; a lane owns some channels. Channel blocks are outermost, so that
 // a slice of the gathered rows stays in the L2 cache. The order of a row's sum: gathered_rows.h.
+#include <limits>
+#include <optional>
+
 #include "kernels/cuda/gather_sum.h"
 #include "kernels/cuda/gathered_rows.h"
 
@@ -85,6 +88,118 @@ __global__ void __launch_bounds__(kThreads) sum_rows_kernel(const __grid_constan
   }
 }
 
+/// Weights that are one array: the numbers of y, or the scale; or none, which is 1.
+template <typename T>
+struct TermWeights {
+  const T* data = nullptr;
+  const std::int32_t* place = nullptr;  ///< null: the identity
+  std::int64_t stride_n = 0;
+
+  /// Nothing where two arrays meet, or anything is conjugated.
+  static std::optional<TermWeights> of(const ProductArgs& args) {
+    if (args.x.conjugate || args.y.conjugate || args.conjugate_scale) {
+      return std::nullopt;
+    }
+    if (args.y.data == nullptr) {
+      return TermWeights{static_cast<const T*>(args.scale), static_cast<const std::int32_t*>(args.terms.order), 0};
+    }
+    if (args.scale != nullptr || args.y.stride_m != 1) {
+      return std::nullopt;
+    }
+    return TermWeights{static_cast<const T*>(args.y.data), static_cast<const std::int32_t*>(args.terms.index2),
+                       args.y.stride_n};
+  }
+
+  __device__ __forceinline__ accumulate_t<T> operator()(std::int64_t n, std::int64_t term) const {
+    return data == nullptr ? one<accumulate_t<T>>()
+                           : widen(data[n * stride_n + (place != nullptr ? place[term] : term)]);
+  }
+};
+
+/// Rows whose lanes read indices and weights together, one term a lane, and hand them round: one wait for so many
+/// terms.
+constexpr int kFewestTogether = kWays;
+/// Blocks of a processor, at least: as many as registers allow without spilling.
+template <int Width, typename T>
+constexpr int kRowBlocks = Width * sizeof(accumulate_t<T>) > 16 ? 5
+                           : sizeof(T) == 16                    ? 6
+                                                                : 8;
+
+/// Counts of 32 bits: fewer registers, so that more rows are under way.
+template <int Width, typename T>
+__global__ void __launch_bounds__(kRowThreads, (kRowBlocks<Width, T>))
+    sum_rows_together_kernel(const __grid_constant__ GatherSum<T, std::int32_t> g,
+                             const __grid_constant__ TermWeights<T> weights, int items, int blocks) {
+  const int bits = g.choice.lane_bits;
+  const int lanes = 1 << bits;
+  const int lane = static_cast<int>(threadIdx.x) & (lanes - 1);
+  const unsigned group = group_mask(bits);
+  const auto row_bytes = static_cast<std::uint32_t>(g.x.stride_m * static_cast<std::int64_t>(sizeof(T)));
+  const int spans = static_cast<int>(g.choice.spans);
+  const int total = blocks * static_cast<int>(g.choice.channel_blocks);
+#pragma unroll 1
+  for (int block = static_cast<int>(blockIdx.x); block < total; block += static_cast<int>(gridDim.x)) {
+    const int slice = g.choice.channel_blocks == 1 ? 0 : block / blocks;
+    const int item = (((block - slice * blocks) * kRowThreads) >> bits) + static_cast<int>(threadIdx.x >> bits);
+    if (item >= items) {
+      continue;
+    }
+    const int pieces = static_cast<int>(g.pieces());
+    const int n = g.batch == 1 ? 0 : item / pieces;
+    const int number = item - n * pieces;
+    const Piece piece = g.piece(number);
+    if (piece.row < 0) {
+      continue;
+    }
+    const auto begin = static_cast<int>(piece.begin);
+    const int terms = static_cast<int>(piece.end) - begin;
+    const int channel = ((slice << bits) + lane) * Width;
+    const bool mine = channel < g.channels;
+    const auto* const from = reinterpret_cast<const char*>(g.vectors(n) + (mine ? channel : 0));
+    Sums<T, Width> ways[kWays];
+#pragma unroll 1
+    for (int base = 0; base < terms; base += lanes) {
+      std::int32_t index = 0;
+      accumulate_t<T> weight{};  // 0, and the row is 0, where there is no term
+      if (base + lane < terms) {
+        const int term = begin + base + lane;
+        index = g.terms.index1 != nullptr ? g.terms.index1[term] : term;
+        weight = weights(n, term);
+      }
+      const int here = min(lanes, terms - base);
+#pragma unroll 1
+      for (int t = 0; t < here; t += kWays) {
+        Pack<T, Width> row[kWays];
+#pragma unroll
+        for (int k = 0; k < kWays; ++k) {
+          const auto gathered = static_cast<std::uint32_t>(from_lane(index, t + k, lanes, group));
+          const auto* const there = reinterpret_cast<const T*>(from + static_cast<std::uint64_t>(gathered) * row_bytes);
+          row[k] = t + k < here ? load<Width>(there) : Pack<T, Width>{};
+        }
+#pragma unroll
+        for (int k = 0; k < kWays; ++k) {
+          ways[k].add(from_lane(weight, t + k, lanes, group), row[k], /*conjugate=*/false);
+        }
+      }
+    }
+    if (!mine) {
+      continue;
+    }
+    Pack<T, Width> out;
+#pragma unroll
+    for (int c = 0; c < Width; ++c) {
+      const accumulate_t<T> total_sum = (ways[0].at[c] + ways[1].at[c]) + (ways[2].at[c] + ways[3].at[c]);
+      if (number < spans) {
+        g.part(n, number, channel)[c] = total_sum;
+      }
+      out.at[c] = narrow<T>(total_sum);
+    }
+    if (number >= spans) {
+      store_once(g.destination(n, number - spans, channel), out);
+    }
+  }
+}
+
 /// Four lanes for each element, one for each of its four sums.
 template <typename T, typename Index>
 __global__ void __launch_bounds__(kThreads) sum_elements_kernel(const __grid_constant__ GatherSum<T, Index> g) {
@@ -139,6 +254,37 @@ GatherSumChoice choice_of(const ProductArgs& args) {
   return choose_gather_sum(sizes);
 }
 
+/// Whether the call is one of most, and has been launched as such: several lanes a row, weights in one array, offsets
+/// that are products of 32 bits.
+template <typename T, typename Index>
+bool run_together(const ProductArgs& args, const GatherSum<T, Index>& g, const CudaExecutor& executor) {
+  if constexpr (sizeof(Index) == 4) {
+    const std::optional<TermWeights<T>> weights = TermWeights<T>::of(args);
+    const int lanes = 1 << g.choice.lane_bits;
+    const std::int64_t items = (g.choice.spans + g.terms.rows) * g.batch;
+    const std::int64_t blocks = blocks_for(items, kRowThreads / lanes);
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max() / (2 * kRowThreads);
+    const bool narrow = args.x.stride_m >= 0 &&
+                        args.x.stride_m <= std::int64_t{std::numeric_limits<std::uint32_t>::max()} /
+                                               static_cast<std::int64_t>(sizeof(T)) &&
+                        g.channels <= kMost && blocks * g.choice.channel_blocks <= kMost;
+    if (!weights || !narrow || lanes < kFewestTogether) {
+      return false;
+    }
+    const auto with = [&](auto* kernel) {
+      launch({"sum_rows_together", blocks * g.choice.channel_blocks, kRowThreads}, executor, kernel, g, *weights,
+             static_cast<int>(items), static_cast<int>(blocks));
+    };
+    if (g.choice.width == 1) {
+      with(sum_rows_together_kernel<1, T>);
+    } else if constexpr (!is_complex_v<T>) {
+      with(sum_rows_together_kernel<kVectorWidth<T>, T>);
+    }
+    return true;
+  }
+  return false;
+}
+
 template <typename T, typename Index>
 void run(const ProductArgs& args, const CudaExecutor& executor, void* workspace) {
   const GatherSum<T, Index> g{TermsView<Index>(args.terms),
@@ -158,7 +304,7 @@ void run(const ProductArgs& args, const CudaExecutor& executor, void* workspace)
   if (g.choice.over_terms) {
     launch({"sum_elements", blocks_for(pieces * g.channels, kThreads / kWays), kThreads}, executor,
            sum_elements_kernel<T, Index>, g);
-  } else {
+  } else if (!run_together(args, g, executor)) {
     const Launch shape{"sum_rows", blocks_for(pieces, kThreads >> g.choice.lane_bits) * g.choice.channel_blocks,
                        kThreads};
     if (g.choice.width == 1) {

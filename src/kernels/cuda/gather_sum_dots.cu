@@ -17,21 +17,14 @@ struct GatherSumDots {
   T* dots;
 };
 
-/// The lanes of a warp that are this lane's group.
-__device__ __forceinline__ unsigned group_mask(int bits) {
-  const unsigned ones = bits == 5 ? kWholeWarp : (1u << (1 << bits)) - 1;
-  const int in_warp = static_cast<int>(threadIdx.x) % kWarp;
-  return ones << (in_warp >> bits << bits);
-}
-
 template <int Width, int Packs, typename T, typename Index>
-__global__ void __launch_bounds__(kThreads) sum_dots_kernel(const __grid_constant__ GatherSumDots<T, Index> d) {
+__global__ void __launch_bounds__(kRowThreads) sum_dots_kernel(const __grid_constant__ GatherSumDots<T, Index> d) {
   const GatherSum<T, Index>& g = d.sum;
   const int bits = g.choice.lane_bits;
   const int lanes = 1 << bits;
   const int lane = static_cast<int>(threadIdx.x) & (lanes - 1);
   const unsigned group = group_mask(bits);
-  const int groups = kThreads >> bits;
+  const int groups = kRowThreads >> bits;
   const std::int64_t blocks = (g.pieces() + groups - 1) / groups;
   const T* const vectors = g.vectors(0);
   const T* const numbers = g.numbers(0);
@@ -44,26 +37,40 @@ __global__ void __launch_bounds__(kThreads) sum_dots_kernel(const __grid_constan
     Row<Width, Packs, T> own;
     own.read(d.rows + piece.row * d.row_stride, lane, lanes, g.channels);
     Sums<T, Width> ways[kWays][Packs];
-    for (std::int64_t t = piece.begin; t < piece.end; t += kWays) {
-      Row<Width, Packs, T> row[kWays];
-#pragma unroll
-      for (int k = 0; k < kWays; ++k) {
-        if (t + k < piece.end) {
-          row[k].read(vectors + g.terms.first(t + k) * g.x.stride_m, lane, lanes, g.channels);
-        }
+#pragma unroll 1
+    for (std::int64_t base = piece.begin; base < piece.end; base += lanes) {
+      // A lane reads the indices and the number of one term; 0 where there is none, as the row is then.
+      Index first = 0;
+      Index second = 0;
+      accumulate_t<T> own_number{};
+      if (base + lane < piece.end) {
+        first = static_cast<Index>(g.terms.first(base + lane));
+        second = static_cast<Index>(g.terms.second(base + lane));
+        own_number = widen(numbers[second]);
       }
+      const int here = piece.end - base < lanes ? static_cast<int>(piece.end - base) : lanes;
+#pragma unroll 1
+      for (int t = 0; t < here; t += kWays) {
+        Row<Width, Packs, T> row[kWays];
 #pragma unroll
-      for (int k = 0; k < kWays; ++k) {
-        if (t + k < piece.end) {
-          const accumulate_t<T> weight = g.weight(numbers, t + k);
+        for (int k = 0; k < kWays; ++k) {
+          const Index gathered = from_lane(first, t + k, lanes, group);
+          row[k].read(vectors + gathered * g.x.stride_m, lane, lanes, t + k < here ? g.channels : 0);
+        }
+        accumulate_t<T> dots[kWays];
+#pragma unroll
+        for (int k = 0; k < kWays; ++k) {
+          const accumulate_t<T> weight = from_lane(own_number, t + k, lanes, group);
 #pragma unroll
           for (int p = 0; p < Packs; ++p) {
             ways[k][p].add(weight, row[k].pack[p], /*conjugate=*/false);
           }
-          const accumulate_t<T> made = sum_lanes(dot(own, row[k], false, false), lanes, group);
-          if (lane == 0) {
-            d.dots[g.terms.second(t + k)] = narrow<T>(made);
-          }
+          dots[k] = dot(own, row[k], false, false);
+        }
+        const accumulate_t<T> made = sum_four(dots, lanes, group);
+        const Index place = from_lane(second, t + (lane & (kWays - 1)), lanes, group);
+        if (lane < kWays && t + lane < here) {
+          d.dots[place] = narrow<T>(made);
         }
       }
     }
@@ -131,7 +138,7 @@ void run(const GatherSumDotsArgs& args, const CudaExecutor& executor, void* work
       static_cast<const T*>(args.rows),
       args.row_stride,
       static_cast<T*>(args.dots)};
-  launch({"gather_sum_dots", blocks_for(choice.spans + sum.terms.rows, kThreads >> choice.lane_bits), kThreads},
+  launch({"gather_sum_dots", blocks_for(choice.spans + sum.terms.rows, kRowThreads >> choice.lane_bits), kRowThreads},
          executor, sum_dots_kernel<Width, Packs, T, Index>, d);
   launch({"add_chunks", blocks_for(choice.spans, kThreads), kThreads}, executor, add_chunks_kernel<T, Index>, d.sum);
 }
@@ -155,8 +162,9 @@ bool is_gather_sum_dots(const GatherSumDotsArgs& args) {
   visit_real_types(sum.type, false, [&](auto scalar, auto) {
     using T = decltype(scalar);
     const std::int64_t width = width_of<T>(args);
-    const int packs = packs_for((sum.extent_a + width - 1) / width);
-    fits = packs > 0 && packs <= kMostPacksOf<T>;
+    const std::int64_t vectors = (sum.extent_a + width - 1) / width;
+    const int packs = packs_for(vectors);
+    fits = vectors >= kWays && packs > 0 && packs <= kMostPacksOf<T>;
   });
   return fits && is_gather_sum(sum) && sum.pattern == Pattern::vecsca && sum.batch == 1 && sum.scale == nullptr &&
          sum.y.data != nullptr;

@@ -14,6 +14,7 @@
 namespace lacewing::kernels::cuda {
 
 inline constexpr int kThreads = 256;
+inline constexpr int kRowThreads = 128;  ///< where groups of lanes own rows: a block waits for its longest row
 inline constexpr int kWays = 4;
 inline constexpr int kWarp = 32;
 

@@ -46,12 +46,10 @@ __device__ __forceinline__ accumulate_t<T> dot(const Row<Width, Packs, T>& a, co
 inline constexpr int kMostPacks = 4;
 inline constexpr int kMostDotLaneBits = 5;
 
-/// 2^bits lanes for so many vectors: the fewest, but for short rows eight. So trees are short and each lane has several
-/// reads in flight.
+/// 2^bits lanes for so many vectors: one for each, as far as a warp goes.
 inline int dot_lane_bits(std::int64_t vectors) {
   int bits = 0;
-  while (bits < kMostDotLaneBits &&
-         (vectors > (std::int64_t{kMostPacks} << bits) || (bits < 3 && vectors > 1 << bits))) {
+  while (bits < kMostDotLaneBits && vectors > std::int64_t{1} << bits) {
     ++bits;
   }
   return bits;

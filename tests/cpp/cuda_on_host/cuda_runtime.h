@@ -40,8 +40,8 @@ class Block {
 
   /// Waits for all threads of the block, or of the warp.
   static void wait_for_block();
-  /// What the lane `lane ^ mask` has put, of the neighbouring lanes that `together` names: each of them must come.
-  static std::uint64_t exchange(std::uint64_t bits, int mask, unsigned together);
+  /// What a lane of the warp has put, of the neighbouring lanes that `together` names: each of them must come.
+  static std::uint64_t exchange(std::uint64_t bits, unsigned from, unsigned together);
 
  private:
   static void run_blocks(unsigned blocks, unsigned threads, void (*body)(void*), void* context);
@@ -53,13 +53,26 @@ inline cuda_on_host::Index3 threadIdx, blockIdx, blockDim, gridDim;
 
 inline void __syncthreads() { cuda_on_host::Block::wait_for_block(); }
 
+namespace cuda_on_host {
 template <typename V>
-V __shfl_xor_sync(unsigned together, V value, int mask) {
+V exchanged(V value, unsigned from, unsigned together) {
   std::uint64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(V));
-  bits = cuda_on_host::Block::exchange(bits, mask, together);
+  bits = Block::exchange(bits, from, together);
   std::memcpy(&value, &bits, sizeof(V));
   return value;
+}
+}  // namespace cuda_on_host
+
+template <typename V>
+V __shfl_xor_sync(unsigned together, V value, int mask) {
+  return cuda_on_host::exchanged(value, (threadIdx.x & 31u) ^ static_cast<unsigned>(mask), together);
+}
+
+template <typename V>
+V __shfl_sync(unsigned together, V value, int lane, int width) {
+  const unsigned first = (threadIdx.x & 31u) & ~(static_cast<unsigned>(width) - 1);
+  return cuda_on_host::exchanged(value, first + static_cast<unsigned>(lane), together);
 }
 
 template <typename V>
@@ -84,6 +97,11 @@ V atomicMax(V* to, V value) {
 template <typename V>
 V max(V a, V b) {
   return a < b ? b : a;
+}
+
+template <typename V>
+V min(V a, V b) {
+  return b < a ? b : a;
 }
 
 using cudaError_t = int;

@@ -125,13 +125,13 @@ void run_block(Running& block) {
 
 void Block::wait_for_block() { wait(running->block_round, 0, running->threads); }
 
-std::uint64_t Block::exchange(std::uint64_t bits, int mask, unsigned together) {
+std::uint64_t Block::exchange(std::uint64_t bits, unsigned from, unsigned together) {
   const unsigned me = running->thread();
   const unsigned first = me / kWarp * kWarp + static_cast<unsigned>(std::countr_zero(together));
   auto& put = running->put[running->warp_round[me] % 2];
   put[me] = bits;
   wait(running->warp_round, first, first + static_cast<unsigned>(std::popcount(together)));
-  return put[me ^ static_cast<unsigned>(mask)];
+  return put[me / kWarp * kWarp + from];
 }
 
 void Block::run_blocks(unsigned blocks, unsigned threads, void (*body)(void*), void* context) {

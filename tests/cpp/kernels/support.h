@@ -14,6 +14,7 @@
 
 #include <gtest/gtest.h>
 
+#include "fenced.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/product.h"
 
@@ -90,7 +91,7 @@ class Array {
 
   ScalarType type_ = ScalarType::f32;
   std::int64_t count_ = 0;
-  std::vector<unsigned char> bytes_;
+  FencedVector<unsigned char> bytes_;
 };
 
 class Random {
@@ -198,7 +199,7 @@ class Packed {
 
  private:
   bool present_ = false;
-  std::vector<unsigned char> bytes_;
+  FencedVector<unsigned char> bytes_;
 };
 
 /// The arrays of a case, its arguments for the kernels, and what they must give.
