@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -170,6 +171,24 @@ def check_text(op: str, argument: str, value: object) -> None:
     """A name is a string; whether it is one of those that an op knows, the op says."""
     if not isinstance(value, str):
         raise TypeError(f"[lacewing.{op}] {argument} must be a string, not {type(value).__name__}")
+
+
+def as_index_number(value: object) -> int:
+    """An integer of Python, numpy or torch; a bool is none."""
+    if isinstance(value, bool):
+        raise TypeError("a bool is not an integer")
+    return operator.index(value)  # type: ignore[arg-type]
+
+
+def integer(op: str, name: str, value: object) -> int:
+    """An integer of Python, numpy or torch that fits 64 bits."""
+    try:
+        number = as_index_number(value)
+    except TypeError:
+        raise TypeError(f"[lacewing.{op}] {name} must be an integer, not {value!r}") from None
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"[lacewing.{op}] {name} does not fit 64 bits: {number}")
+    return number
 
 
 def check_tensor(op: str, argument: str, value: object) -> None:

@@ -1,6 +1,9 @@
 // Checks that the eligibility-trace module shares; each failure is one sentence.
 #pragma once
 
+#include <cstdint>
+#include <limits>
+
 #include <ATen/core/Tensor.h>
 
 #include <lacewing/dispatch/torch.h>
@@ -16,6 +19,13 @@ inline void check_same_dtype(const char* op, const char* first, const at::Tensor
                              const at::Tensor& b) {
   TORCH_CHECK(a.scalar_type() == b.scalar_type(), "[lacewing.", op, "] ", first, " has dtype ",
               dtype_text(a.scalar_type()), ", but ", second, " has dtype ", dtype_text(b.scalar_type()));
+}
+
+/// Of a pattern: inputs and outputs.
+inline void check_sizes(const char* op, std::int64_t rows, std::int64_t cols) {
+  TORCH_CHECK(rows >= 0 && cols >= 0, "[lacewing.", op, "] sizes must not be negative, not (", rows, ", ", cols, ")");
+  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
+  TORCH_CHECK(rows <= kLimit && cols <= kLimit, "[lacewing.", op, "] sizes (", rows, ", ", cols, ") exceed 2^31 - 1");
 }
 
 inline void check_bias(const char* op, const at::Tensor& bias, std::int64_t outputs, const at::Tensor& weight) {

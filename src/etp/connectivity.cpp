@@ -12,6 +12,7 @@
 
 #include "common/file_sentence.h"
 #include "common/matrix_market.h"
+#include "etp/checks.h"
 
 namespace lacewing::etp {
 namespace {
@@ -65,8 +66,7 @@ SparsePattern fixed_degree(std::int64_t inputs, std::int64_t outputs, std::int64
   const std::int64_t from = fan_out ? outputs : inputs;
   const std::int64_t groups = fan_out ? inputs : outputs;
   const std::int64_t available = from - (!self && from > 0 ? 1 : 0);
-  TORCH_CHECK(inputs >= 0 && outputs >= 0, "[lacewing.etp.fixed_degree] sizes must not be negative, not (", inputs,
-              ", ", outputs, ")");
+  check_sizes("etp.fixed_degree", inputs, outputs);
   TORCH_CHECK(degree >= 0 && degree <= available, "[lacewing.etp.fixed_degree] degree must be between 0 and ",
               available, ", not ", degree);
   Dice dice(seed);
@@ -82,6 +82,7 @@ SparsePattern fixed_degree(std::int64_t inputs, std::int64_t outputs, std::int64
 }
 
 SparsePattern small_world(std::int64_t neurons, std::int64_t degree, double rewire, std::uint64_t seed) {
+  check_sizes("etp.small_world", neurons, neurons);
   TORCH_CHECK(degree >= 0 && degree % 2 == 0 && degree < neurons,
               "[lacewing.etp.small_world] degree must be even and less than the ", neurons, " neurons, not ", degree);
   TORCH_CHECK(rewire >= 0 && rewire <= 1, "[lacewing.etp.small_world] rewire must be between 0 and 1, not ", rewire);

@@ -1,6 +1,5 @@
 // Sparse patterns: checks, the sort by column, and the forward, sampled and traced products as instances of the
 // engine's.
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -58,14 +57,6 @@ at::Tensor expanded(const char* argument, const at::Tensor& pointer, std::int64_
   return at::arange(segments, wide.options()).repeat_interleave(counts);
 }
 
-void check_sizes(std::int64_t rows, std::int64_t cols) {
-  TORCH_CHECK(rows >= 0 && cols >= 0, "[lacewing.", kBuilder, "] sizes must not be negative, not (", rows, ", ", cols,
-              ")");
-  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
-  TORCH_CHECK(rows <= kLimit && cols <= kLimit, "[lacewing.", kBuilder, "] sizes (", rows, ", ", cols,
-              ") exceed 2^31 - 1");
-}
-
 SparsePattern::ByColumn sorted_by_column(const at::Tensor& row, const at::Tensor& col, std::int64_t cols) {
   const std::int64_t nnz = row.size(0);
   const bool sorted = nnz < 2 || col.slice(0, 1).ge(col.slice(0, 0, nnz - 1)).all().item<bool>();
@@ -119,7 +110,7 @@ SparsePattern::SparsePattern(Format format, at::Tensor row, at::Tensor col, std:
 }
 
 SparsePattern SparsePattern::coo(const at::Tensor& row, const at::Tensor& col, std::int64_t rows, std::int64_t cols) {
-  check_sizes(rows, cols);
+  check_sizes(kBuilder, rows, cols);
   const at::Tensor r = checked_index("row", row, rows);
   const at::Tensor c = checked_index("col", col, cols);
   TORCH_CHECK(r.size(0) == c.size(0), "[lacewing.", kBuilder, "] row has ", r.size(0), " entries, but col has ",
@@ -130,13 +121,13 @@ SparsePattern SparsePattern::coo(const at::Tensor& row, const at::Tensor& col, s
 }
 
 SparsePattern SparsePattern::csr(const at::Tensor& crow, const at::Tensor& col, std::int64_t rows, std::int64_t cols) {
-  check_sizes(rows, cols);
+  check_sizes(kBuilder, rows, cols);
   const at::Tensor c = checked_index("col", col, cols);
   return {Format::csr, expanded("crow", crow.to(c.device()), rows, c.size(0)), c, rows, cols};
 }
 
 SparsePattern SparsePattern::csc(const at::Tensor& ccol, const at::Tensor& row, std::int64_t rows, std::int64_t cols) {
-  check_sizes(rows, cols);
+  check_sizes(kBuilder, rows, cols);
   const at::Tensor r = checked_index("row", row, rows);
   return {Format::csc, r, expanded("ccol", ccol.to(r.device()), cols, r.size(0)), rows, cols};
 }

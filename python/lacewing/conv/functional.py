@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 from torch import Tensor, nn
 
 from .._library import ops
-from .._plan import check_flag, check_tensor
-from .plan import ConvolutionPlan, check_plan, integer
+from .._plan import check_flag, check_tensor, integer
+from .plan import ConvolutionPlan, check_plan
 
 Layout = Literal["internal", "user"]
 

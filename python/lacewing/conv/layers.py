@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as all_modules
 
-from .._plan import check_tensor
+from .._plan import check_tensor, integer
 from .functional import ConvFinish, sparse_conv, sparse_conv_unit, weight_from_user, weight_to_user
-from .plan import ConvolutionPlan, Geometry, PerAxis, check_plan, integer, per_axis
+from .plan import ConvolutionPlan, Geometry, PerAxis, check_plan, per_axis
 from .pooling import PoolMode, global_pool, pool, unpool
 from .tensor import VoxelTensor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from .._library import ops
-from .plan import integer
+from .._plan import integer
 
 CLASSES = ("ground", "vehicle", "pole", "facade", "vegetation")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn, SupportsIndex
 
@@ -12,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from .._library import ops
-from .._plan import outside_transforms, unwrapped
+from .._plan import as_index_number, integer, outside_transforms, unwrapped
 
 Targets = Literal["same", "strided", "reachable"]
 """The rule that makes target coordinates; a tensor gives them instead."""
@@ -31,30 +30,13 @@ def per_axis(op: str, name: str, value: PerAxis, axes: int) -> tuple[int, ...]:
     """One integer per axis; a single one is for all."""
     if not isinstance(value, (tuple, list)):  # torch.compile cannot follow an error of operator.index
         try:
-            return (_integer(value),) * axes
+            return (as_index_number(value),) * axes
         except TypeError:
             pass
     try:
-        return tuple(_integer(v) for v in value)  # type: ignore[union-attr]
+        return tuple(as_index_number(v) for v in value)  # type: ignore[union-attr]
     except TypeError:
         raise TypeError(f"[lacewing.{op}] {name} must hold integers, not {value!r}") from None
-
-
-def _integer(value: object) -> int:
-    if isinstance(value, bool):
-        raise TypeError("a bool is not an integer")
-    return operator.index(value)  # type: ignore[arg-type]
-
-
-def integer(op: str, name: str, value: object) -> int:
-    """An integer of Python, numpy or torch that fits 64 bits."""
-    try:
-        number = _integer(value)
-    except TypeError:
-        raise TypeError(f"[lacewing.{op}] {name} must be an integer, not {value!r}") from None
-    if not -(2**63) <= number < 2**63:
-        raise ValueError(f"[lacewing.{op}] {name} does not fit 64 bits: {number}")
-    return number
 
 
 def _build_map(fine: Tensor | None, coarse: Tensor | None, geometry: Geometry, targets: str) -> tuple[Tensor, ...]:

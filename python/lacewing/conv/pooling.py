@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from .._plan import check_tensor, check_text
-from .plan import ConvolutionPlan, check_plan, integer
+from .._plan import check_tensor, check_text, integer
+from .plan import ConvolutionPlan, check_plan
 
 PoolMode = Literal["sum", "avg", "max"]
 
