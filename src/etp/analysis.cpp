@@ -1,13 +1,10 @@
-// Whether an algorithm's gradients are exact for a cell: what is known of it, and a probe with random signs.
-#include <limits>
-
-#include <ATen/CPUGeneratorImpl.h>
+// Whether an algorithm's gradients are exact for a cell and its recurrence: what is known of them, and a probe with
+// random signs.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/isfinite.h>
-#include <ATen/ops/maximum.h>
 #include <ATen/ops/ones_like.h>
-#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -16,32 +13,14 @@
 #include <lacewing/etp/executor.h>
 
 #include "etp/learning.h"
+#include "etp/probe.h"
 
 namespace lacewing::etp {
 namespace {
 
-constexpr int kDraws = 3;
-constexpr std::int64_t kBatch = 3;
+Finding refused(const std::string& why) { return {{Exactness::refused, why}, false}; }
 
-Analysis refused(const std::string& why) { return {Exactness::refused, why}; }
-
-/// The rounding and the smallest normal number of a dtype.
-struct Precision {
-  double epsilon;
-  double smallest;
-};
-
-template <typename T>
-constexpr Precision precision_of{std::numeric_limits<T>::epsilon(), std::numeric_limits<T>::min()};
-
-Precision precision(at::ScalarType type) {
-  switch (type) {
-    case at::kHalf: return {0x1p-10, 0x1p-14};
-    case at::kBFloat16: return {0x1p-7, std::numeric_limits<float>::min()};
-    case at::kFloat: return precision_of<float>;
-    default: return precision_of<double>;
-  }
-}
+Finding needs_leave(const std::string& why) { return {{Exactness::approximate, why}, true}; }
 
 /// The vector-Jacobian products of every state of the step for y and h, with the same factors at each position.
 std::vector<at::Tensor> pulled_back(const Cell& cell, const at::Tensor& y, const at::Tensor& h,
@@ -62,50 +41,15 @@ std::vector<at::Tensor> pulled_back(const Cell& cell, const at::Tensor& y, const
   return out;
 }
 
-/// Position by position, so that no large derivative hides a small one. A backward pass is linear, and signs and powers
-/// of two are exact: where positions do not mix, both are equal to the last bit, short of subnormal numbers.
-bool close(const at::Tensor& a, const at::Tensor& b) {
-  const auto [epsilon, smallest] = precision(a.scalar_type());
-  const at::Tensor wide_a = a.to(at::kDouble);
-  const at::Tensor wide_b = b.to(at::kDouble);
-  const at::Tensor room = 16 * epsilon * at::maximum(wide_a.abs(), wide_b.abs()) + 1024 * epsilon * smallest;
-  return (wide_a - wide_b).abs().le(room).all().item<bool>();
-}
-
-/// To rounding, beside the largest: sums inside a primitive may round.
-bool near(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor wide = a.to(at::kDouble);
-  const double room = 32 * precision(a.scalar_type()).epsilon * (a.numel() > 0 ? wide.abs().max().item<double>() : 0);
-  return (wide - b.to(at::kDouble)).abs().le(room).all().item<bool>();
-}
-
-/// The same numbers in every run and on every device.
-class Draws {
- public:
-  explicit Draws(at::TensorOptions options) : options_(options) {}
-
-  at::Tensor operator()(at::IntArrayRef sizes) {
-    return at::randn(sizes, generator_, at::TensorOptions().dtype(at::kDouble)).to(options_);
-  }
-  /// Signs, with magnitudes of 1, 2, ... 128: two positions that mix hardly ever draw the same in all rounds.
-  at::Tensor factors(at::IntArrayRef sizes) {
-    return (*this)(sizes).sign() * ((*this)(sizes).abs() * 4).floor().clamp_max(7).exp2();
-  }
-
- private:
-  at::TensorOptions options_;
-  at::Generator generator_ = at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{20261115});
-};
-
-/// An Analysis where the probe says more than "position-wise".
-std::optional<Analysis> probed(const Cell& cell, std::int64_t neurons, at::TensorOptions options) {
+/// What the probe finds beside "position-wise".
+std::optional<Finding> probed(const Cell& cell, std::int64_t neurons, at::TensorOptions options) {
   const c10::AutoGradMode grad_mode(true);
   Draws draw(options);
   const std::int64_t states = cell.states();
   bool moves = false;
   for (int round = 0; round < kDraws; ++round) {
-    const at::Tensor y = draw({kBatch, neurons});
-    const at::Tensor h = draw({kBatch, neurons, states});
+    const at::Tensor y = draw({kProbeBatch, neurons});
+    const at::Tensor h = draw({kProbeBatch, neurons, states});
     const at::Tensor next = cell.forward(y, h);
     if (next.sizes() != h.sizes()) {
       return refused("a step from a state of shape " + shape_text(h.sizes()) + " gives " + shape_text(next.sizes()));
@@ -114,9 +58,9 @@ std::optional<Analysis> probed(const Cell& cell, std::int64_t neurons, at::Tenso
       return refused("a step from a random state is not finite");
     }
     if (!next.equal(cell.forward(y, h))) {
-      return refused("two steps from the same state differ: the cell is random or keeps a state of its own");
+      return needs_leave("two steps from the same state differ: the cell is random or keeps a state of its own");
     }
-    const at::Tensor factors = draw.factors({kBatch, neurons});
+    const at::Tensor factors = draw.factors({kProbeBatch, neurons});
     const auto ones = pulled_back(cell, y, h, at::ones_like(y));
     const auto mixed = pulled_back(cell, y, h, factors);
     if (const auto decay = cell.shared_decay()) {
@@ -130,9 +74,9 @@ std::optional<Analysis> probed(const Cell& cell, std::int64_t neurons, at::Tenso
       const at::Tensor factor = ones[i].dim() == 3 ? factors.unsqueeze(-1) : factors;
       moves = moves || ones[i].abs().max().item<double>() > 0;
       if (!close(factor * ones[i], mixed[i])) {
-        return Analysis{Exactness::approximate,
-                        "the cell mixes positions: its Jacobian by position is not the whole of it (a random-sign "
-                        "probe differs from the all-ones one)"};
+        return needs_leave(
+            "the cell mixes positions: its Jacobian by position is not the whole of it (a random-sign probe differs "
+            "from the all-ones one)");
       }
     }
   }
@@ -142,30 +86,73 @@ std::optional<Analysis> probed(const Cell& cell, std::int64_t neurons, at::Tenso
   return std::nullopt;
 }
 
+/// Whether a step reaches leaves other than y and h, or what is fed back does.
+bool has_parameters(const Cell& cell, std::int64_t neurons, bool recurrent, at::TensorOptions options) {
+  if (cell.ready() != nullptr) {
+    return false;
+  }
+  const c10::AutoGradMode grad_mode(true);
+  const at::Tensor h = at::zeros({1, neurons, cell.states()}, options);
+  return cell.forward(at::zeros({1, neurons}, options), h).requires_grad() ||
+         (recurrent && cell.output(h).requires_grad());
+}
+
 }  // namespace
 
-std::optional<Analysis> analyze_rules(const Connection& connection, std::int64_t inputs, std::int64_t outputs,
-                                      at::TensorOptions options) {
-  const Primitive& primitive = *connection.primitive;
-  if (primitive.one_output_each() || outputs == 0) {
-    return std::nullopt;
+at::Tensor own_path(const Cell& cell, const Primitive& recurrent, const Values& values, const at::Tensor& h,
+                    const at::Tensor& factors) {
+  const c10::AutoGradMode grad_mode(true);
+  const at::Tensor state = h.detach().requires_grad_();
+  const at::Tensor y = recurrent.forward(cell.output(state), values);
+  if (!y.requires_grad()) {
+    return at::zeros_like(state);
+  }
+  const auto found = torch::autograd::grad({y}, {state}, {factors}, /*retain_graph=*/std::nullopt,
+                                           /*create_graph=*/false, /*allow_unused=*/true);
+  return found[0].defined() ? found[0] : at::zeros_like(state);
+}
+
+bool leads_to_itself_alone(const Cell& cell, const Connection& recurrent, std::int64_t neurons,
+                           at::TensorOptions options) {
+  const auto known = recurrent.primitive->by_position(recurrent.trainable);
+  if (neurons == 0 || known == false || (known && cell.position_wise())) {
+    return neurons == 0 || *known;
   }
   Draws draw(options);
-  const at::Tensor x = draw({kBatch, inputs});
-  const at::Tensor factors = draw.factors({kBatch, outputs});
-  const Values values = detached(connection);
-  const Values wanted = primitive.each_xy_to_dw(x, factors, values);
-  const Values found = primitive.yw_to_w(factors, primitive.each_xy_to_dw(x, at::ones_like(factors), values));
-  for (const auto& [key, expected] : wanted) {
-    const auto other = found.find(key);
-    const bool fits = other != found.end() && other->second.sizes() == expected.sizes();
-    if (!fits || !near(expected, other->second)) {
-      return Analysis{Exactness::approximate, "by the rules of " + primitive.name() + ", " + key +
-                                                  " acts on several outputs, which the trace of D-RTRL cannot tell "
-                                                  "apart, or yw_to_w is not g[col p] * trace[p]"};
+  for (int round = 0; round < kDraws; ++round) {
+    const at::Tensor h = draw({kProbeBatch, neurons, cell.states()});
+    const at::Tensor factors = draw.factors({kProbeBatch, neurons});
+    const Values values = draw.values(recurrent, 0.1);
+    const auto path = [&](const at::Tensor& f) { return own_path(cell, *recurrent.primitive, values, h, f); };
+    if (!close(factors.unsqueeze(-1) * path(at::ones_like(factors)), path(factors))) {
+      return false;
     }
   }
-  return std::nullopt;
+  return true;
+}
+
+Finding analyze_network(const Cell& cell, std::int64_t neurons, Recurrence recurrence, Algorithm algorithm,
+                        at::TensorOptions options) {
+  if (!cell.position_wise() && neurons > 0) {
+    if (auto found = probed(cell, neurons, options)) {
+      return *found;
+    }
+  }
+  if (algorithm == Algorithm::pp_prop) {
+    return {{Exactness::approximate, "pp-prop factorises the trace: exact for one step, approximate beyond"}, false};
+  }
+  if (recurrence == Recurrence::between_neurons) {
+    return {{Exactness::approximate,
+             "there are recurrent weights between neurons: D-RTRL leaves out the paths through them"},
+            false};
+  }
+  if (neurons > 0 && has_parameters(cell, neurons, recurrence != Recurrence::none, options)) {
+    return {{Exactness::approximate,
+             "the cell has parameters of its own, which get their same-step gradient alone: exact for the weights, "
+             "approximate for those parameters"},
+            false};
+  }
+  return {{Exactness::exact, "the recurrence is diagonal by position"}, false};
 }
 
 Analysis analyze(const Cell& cell, std::int64_t neurons, bool recurrent, Algorithm algorithm,
@@ -174,20 +161,8 @@ Analysis analyze(const Cell& cell, std::int64_t neurons, bool recurrent, Algorit
   TORCH_CHECK(at::isFloatingType(c10::typeMetaToScalarType(options.dtype())),
               "[lacewing.etp.analyze] states are floating, not ",
               dtype_text(c10::typeMetaToScalarType(options.dtype())));
-  if (!cell.position_wise() && neurons > 0) {
-    if (auto found = probed(cell, neurons, options)) {
-      return *found;
-    }
-  }
-  if (algorithm == Algorithm::pp_prop) {
-    return {Exactness::approximate, "pp-prop factorises the trace: exact for one step, approximate beyond"};
-  }
-  if (recurrent) {
-    return {Exactness::approximate,
-            "there are recurrent weights: D-RTRL follows the diagonal of the recurrence and leaves out paths through "
-            "other neurons"};
-  }
-  return {Exactness::exact, "the recurrence is diagonal by position"};
+  return analyze_network(cell, neurons, recurrent ? Recurrence::between_neurons : Recurrence::none, algorithm, options)
+      .analysis;
 }
 
 }  // namespace lacewing::etp

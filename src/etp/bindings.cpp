@@ -67,6 +67,10 @@ class CallbackPrimitive : public Primitive {
                     std::int64_t states) const override {
     return named("init_drtrl", call_back(id_, "init_drtrl", with({x, y, at::scalar_tensor(states)}, trainable)));
   }
+  at::Tensor init_pp(const at::Tensor& x, const at::Tensor& y, const Values& trainable,
+                     std::int64_t states) const override {
+    return call_back(id_, "init_pp", with({x, y, at::scalar_tensor(states)}, trainable)).at(0);
+  }
 
  private:
   std::vector<at::Tensor> with(std::vector<at::Tensor> first, const Values& values) const {
@@ -144,11 +148,15 @@ using NamedTensors = c10::Dict<std::string, at::Tensor>;
 struct ExecutorObject : torch::CustomClassHolder {
   ExecutorObject(const c10::intrusive_ptr<CellObject>& cell, const c10::intrusive_ptr<PrimitiveObject>& input,
                  const NamedTensors& input_values, const std::optional<c10::intrusive_ptr<PrimitiveObject>>& recurrent,
-                 const NamedTensors& recurrent_values, const std::string& algorithm, double alpha,
+                 const NamedTensors& recurrent_values, const std::vector<std::string>& input_frozen,
+                 const std::vector<std::string>& recurrent_frozen, const std::string& algorithm, double alpha,
                  bool allow_approximate, bool check_finite, std::int64_t absorb_every)
       : executor(std::make_shared<Executor>(
-            cell->cell, Connection{input->primitive, from_dict(input_values)},
-            recurrent ? std::optional<Connection>({(*recurrent)->primitive, from_dict(recurrent_values)})
+            cell->cell,
+            Connection{input->primitive, from_dict(input_values), {input_frozen.begin(), input_frozen.end()}},
+            recurrent ? std::optional<Connection>({(*recurrent)->primitive,
+                                                   from_dict(recurrent_values),
+                                                   {recurrent_frozen.begin(), recurrent_frozen.end()}})
                       : std::nullopt,
             ExecutorOptions{algorithm == "d-rtrl" ? Algorithm::d_rtrl : Algorithm::pp_prop, alpha, allow_approximate,
                             check_finite, absorb_every})) {}
@@ -276,7 +284,8 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.class_<ExecutorObject>("EtpExecutor")
       .def(torch::init<const c10::intrusive_ptr<CellObject>&, const c10::intrusive_ptr<PrimitiveObject>&,
                        const NamedTensors&, const std::optional<c10::intrusive_ptr<PrimitiveObject>>&,
-                       const NamedTensors&, const std::string&, double, bool, bool, std::int64_t>())
+                       const NamedTensors&, const std::vector<std::string>&, const std::vector<std::string>&,
+                       const std::string&, double, bool, bool, std::int64_t>())
       .def("analysis",
            [](const c10::intrusive_ptr<ExecutorObject>& self) { return described(self->executor->analysis()); })
       .def("step",
@@ -312,6 +321,9 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
                  found.output, found.loss.defined() ? OptionalTensor(found.loss) : std::nullopt};
            })
       .def("update", [](const c10::intrusive_ptr<LearnerObject>& self) { self->learner.update(); })
+      .def("save", [](const c10::intrusive_ptr<LearnerObject>& self) { return to_dict(self->learner.save()); })
+      .def("load", [](const c10::intrusive_ptr<LearnerObject>& self,
+                      const NamedTensors& saved) { self->learner.load(from_dict(saved)); })
       .def("reset_state", [](const c10::intrusive_ptr<LearnerObject>& self) { self->learner.reset_state(); });
   m.def("etp_fixed_degree",
         [](std::int64_t inputs, std::int64_t outputs, std::int64_t degree, std::int64_t seed, bool fan_out, bool self) {

@@ -18,6 +18,7 @@
 
 #include "etp/cell_params.h"
 #include "etp/checks.h"
+#include "etp/learning.h"
 #include "etp/ops.h"
 #include "kernels/trace.h"
 
@@ -139,6 +140,8 @@ class FunctionCell : public Cell {
       : states_(states), forward_(std::move(forward)), output_(std::move(output)) {
     TORCH_CHECK(states >= 1 && states <= kernels::kMaxStates, "[lacewing.etp.Cell] a cell has 1 to ",
                 kernels::kMaxStates, " states, not ", states);
+    TORCH_CHECK(forward_,
+                "[lacewing.etp.Cell] a cell needs a function from y and h to the new state, not an empty one");
   }
 
   std::int64_t states() const override { return states_; }
@@ -197,10 +200,8 @@ Linearization Cell::linearize(const at::Tensor& y, const at::Tensor& h) const {
 }
 
 at::Tensor Cell::advance(const at::Tensor& y, const at::Tensor& h, const at::Tensor& ef, double alpha) const {
-  Linearization step = linearize(y, h);
-  const c10::NoGradGuard no_grad;
-  const at::Tensor decayed = (batch_last(step.decay) * ef.unsqueeze(1)).sum(2);
-  ef.copy_(alpha * decayed + (1 - alpha) * batch_last(step.df));
+  const Linearization step = linearize(y, h);
+  roll_factor(ef, step, alpha);
   return step.next;
 }
 

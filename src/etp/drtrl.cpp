@@ -14,6 +14,7 @@
 #include "etp/fused.h"
 #include "etp/learning.h"
 #include "etp/ops.h"
+#include "etp/rules.h"
 
 namespace lacewing::etp {
 namespace {
@@ -176,6 +177,10 @@ class RuleTrace : public PartTrace {
   void start(const at::Tensor& x, std::int64_t neurons, std::int64_t states) override {
     const at::Tensor y = at::empty({x.size(1), neurons}, x.options());
     stored = primitive().init_drtrl(batch_first(x), y, trainable(), states);
+    check_initial_traces(primitive(), stored, trainable(), x.size(1), states);
+    for (auto& [key, trace] : stored) {
+      trace = trace.clone(at::MemoryFormat::Contiguous);  // the rule may keep what it gave
+    }
   }
 
   void roll(std::span<const Taken> steps, std::size_t part) override {
@@ -190,7 +195,7 @@ class RuleTrace : public PartTrace {
   void contract(const at::Tensor& g) override {
     const at::Tensor first = batch_first(g);
     for (std::int64_t a = 0; a < first.size(2); ++a) {
-      for (const auto& [key, term] : primitive().yw_to_w(first.select(2, a), state(a))) {
+      for (const auto& [key, term] : yw_to_w(first.select(2, a), state(a))) {
         add_gradient(trainable().at(key), term.sum(0));
       }
     }
@@ -214,9 +219,10 @@ class RuleTrace : public PartTrace {
     std::map<std::string, std::vector<at::Tensor>> next;
     for (std::int64_t a = 0; a < states; ++a) {
       Values sum = primitive().each_xy_to_dw(batch_first(x), df.select(2, a), trainable());
+      check_each(primitive(), "xy_to_dw for each sample", sum, trainable(), df.size(0));
       for (std::int64_t c = 0; c < states; ++c) {
-        for (const auto& [key, term] : primitive().yw_to_w(decay.select(2, a).select(2, c), state(c))) {
-          sum.at(key).add_(term);
+        for (const auto& [key, term] : yw_to_w(decay.select(2, a).select(2, c), state(c))) {
+          sum.at(key) = sum.at(key) + term;
         }
       }
       for (const auto& [key, tensor] : sum) {
@@ -226,6 +232,12 @@ class RuleTrace : public PartTrace {
     for (auto& [key, trace] : stored) {
       trace = at::stack(next.at(key), -1);
     }
+  }
+
+  Values yw_to_w(const at::Tensor& g, const Values& trace) const {
+    Values out = primitive().yw_to_w(g, trace);
+    check_each(primitive(), "yw_to_w", out, trainable(), g.size(0));
+    return out;
   }
 
   Values state(std::int64_t c) const {

@@ -58,23 +58,35 @@ Executor::Executor(std::shared_ptr<Cell> cell, Connection input, std::optional<C
     for (const auto& [key, tensor] : part.connection.trainable) {
       TORCH_CHECK(tensor.is_leaf(), "[lacewing.", kExecutor, "] ", part.name, ".", key,
                   " must be a leaf: gradients are added to its .grad");
+      TORCH_CHECK(at::isFloatingType(tensor.scalar_type()), "[lacewing.", kExecutor, "] ", part.name, ".", key,
+                  " must be floating, not ", dtype_text(tensor.scalar_type()));
       check_same_dtype(kExecutor, (part.name + "." + key).c_str(), tensor, first.c_str(), impl_->weight());
-      tensor.requires_grad_();
+      tensor.requires_grad_(part.connection.frozen.count(key) == 0);
+    }
+    for (const std::string& key : part.connection.frozen) {
+      TORCH_CHECK(part.connection.trainable.count(key) == 1, "[lacewing.", kExecutor, "] ", part.name, ".", key,
+                  " is frozen, but there is no such value");
     }
   }
   cell->check_neurons(impl_->neurons);
-  impl_->analysis = analyze(*cell, impl_->neurons, impl_->recurrent(), options.algorithm,
-                            impl_->weight().options().requires_grad(false));
-  const bool mixes = impl_->analysis.reason.find("mixes positions") != std::string::npos;
-  TORCH_CHECK(impl_->analysis.exactness != Exactness::refused && (!mixes || options.allow_approximate), "[lacewing.",
-              kExecutor, "] the cell is refused: ", impl_->analysis.reason,
-              mixes ? "; allow_approximate goes on all the same" : "");
+  const at::TensorOptions like = impl_->weight().options().requires_grad(false);
+  impl_->own_paths =
+      impl_->recurrent() && leads_to_itself_alone(*cell, impl_->parts[1].connection, impl_->neurons, like);
+  const Recurrence recurrence = impl_->own_paths     ? Recurrence::by_position
+                                : impl_->recurrent() ? Recurrence::between_neurons
+                                                     : Recurrence::none;
+  const Finding found = analyze_network(*cell, impl_->neurons, recurrence, options.algorithm, like);
+  impl_->analysis = found.analysis;
+  TORCH_CHECK(found.analysis.exactness != Exactness::refused && (!found.needs_leave || options.allow_approximate),
+              "[lacewing.", kExecutor, "] the cell is refused: ", found.analysis.reason,
+              found.needs_leave ? "; allow_approximate goes on all the same" : "");
   TORCH_CHECK(options.absorb_every >= 1 && options.absorb_every <= static_cast<std::int64_t>(kMostAtOnce), "[lacewing.",
               kExecutor, "] absorb_every must be between 1 and ", kMostAtOnce, ", not ", options.absorb_every);
   impl_->cell = std::move(cell);
   impl_->options = options;
   impl_->states_memory = Buffers(static_cast<std::size_t>(options.absorb_every) + 2);
-  impl_->learning = options.algorithm == Algorithm::d_rtrl ? make_drtrl(impl_->parts, impl_->cell->shared_decay())
+  const auto shared_decay = impl_->own_paths ? std::nullopt : impl_->cell->shared_decay();
+  impl_->learning = options.algorithm == Algorithm::d_rtrl ? make_drtrl(impl_->parts, shared_decay)
                                                            : make_pp(impl_->parts, options.alpha);
 }
 
@@ -82,15 +94,19 @@ Executor::~Executor() = default;
 Executor::Executor(Executor&&) noexcept = default;
 Executor& Executor::operator=(Executor&&) noexcept = default;
 
+std::unique_lock<std::recursive_mutex> Executor::hold() const { return std::unique_lock(impl_->mutex); }
+
 const Analysis& Executor::analysis() const { return impl_->analysis; }
 
 at::Tensor Executor::step(const at::Tensor& x) {
+  const auto turn = hold();
   impl_->check_input(x, 2);
   Impl::check_claimed(kStep, impl_->unclaimed());
   const bool has_batch = x.dim() == 2;
   const at::Tensor input = has_batch ? x : x.unsqueeze(0);
-  const bool history = c10::GradMode::is_enabled() && x.requires_grad();
-  const bool fused = !history && impl_->cell->ready() != nullptr && runs_fused(impl_->parts, x);
+  const bool learns = c10::GradMode::is_enabled();
+  const bool history = learns && x.requires_grad();
+  const bool fused = !history && !impl_->own_paths && impl_->cell->ready() != nullptr && runs_fused(impl_->parts, x);
   const OutsideInferenceMode lasting;
   at::Tensor next;
   {
@@ -104,13 +120,21 @@ at::Tensor Executor::step(const at::Tensor& x) {
     }
     impl_->enter(input, has_batch);
     impl_->check_untouched();
-    impl_->advance(impl_->most_pending());
-    next = fused ? impl_->fused_step(input) : impl_->composed_step(input, y, history);
+    if (learns) {
+      impl_->advance(impl_->most_pending());
+      impl_->cut = false;
+    } else {
+      impl_->cut_history();
+    }
+    next = fused ? impl_->fused_step(input, learns) : impl_->composed_step(input, y, history, learns);
   }
   ++impl_->steps;
   impl_->state = next.detach();
   impl_->version = impl_->state._version();
   impl_->check_finite(next, impl_->steps);
+  if (!learns) {
+    return impl_->shown(next.detach());
+  }
   // A cell with parameters of its own keeps its graph for them.
   if (next.requires_grad()) {
     next.retain_grad();
@@ -131,24 +155,33 @@ at::Tensor Executor::step(const at::Tensor& x) {
 }
 
 at::Tensor Executor::window(const at::Tensor& x) {
+  const auto turn = hold();
   impl_->check_input(x, 3);
   Impl::check_claimed(kStep, impl_->unclaimed());
   TORCH_CHECK(x.size(0) > 0, "[lacewing.", kStep, "] a window has at least one step");
   const bool has_batch = x.dim() == 3;
+  const bool learns = c10::GradMode::is_enabled();
   const OutsideInferenceMode lasting;
   const at::Tensor known = x.is_inference() ? x.clone() : x;
   const at::Tensor input = has_batch ? known : known.unsqueeze(1);
-  const c10::AutoGradMode grad_mode(true);
+  const c10::AutoGradMode grad_mode(learns);
   at::Tensor from_input = impl_->from_input(input.select(0, 0));
   impl_->check_rules(input);
   {
     const c10::NoGradGuard no_grad;
     impl_->enter(input, has_batch);
     impl_->check_untouched();
-    impl_->advance(1);
+    if (learns) {
+      impl_->advance(1);
+      impl_->cut = false;
+    } else {
+      impl_->cut_history();
+    }
   }
-  const at::Tensor start = impl_->state.detach().requires_grad_();
-  start.register_hook([past = impl_->past](const at::Tensor&) { check_present(past); });
+  const at::Tensor start = impl_->state.detach().requires_grad_(learns);
+  if (learns) {
+    start.register_hook([past = impl_->past](const at::Tensor&) { check_present(past); });
+  }
   at::Tensor h = start;
   std::vector<at::Tensor> states;
   std::vector<Taken> taken;
@@ -157,11 +190,13 @@ at::Tensor Executor::window(const at::Tensor& x) {
     from_input = t == 0 ? from_input : impl_->from_input(now);
     const at::Tensor seen = impl_->recurrent() ? impl_->cell->output(h) : at::Tensor();
     const at::Tensor y = impl_->with_recurrent(from_input, seen);
-    Taken step{{own(now)}, {}, {}, y.detach(), h.detach(), {}};
-    if (impl_->recurrent()) {
-      step.x.push_back(batch_last(seen.detach()));
+    if (learns) {
+      Taken step{{own(now)}, {}, {}, y.detach(), h.detach(), {}};
+      if (impl_->recurrent()) {
+        step.x.push_back(batch_last(seen.detach()));
+      }
+      taken.push_back(std::move(step));
     }
-    taken.push_back(std::move(step));
     h = impl_->cell->forward(y, h);
     impl_->check_finite(h, impl_->steps + t + 1);
     states.push_back(h);
@@ -169,8 +204,8 @@ at::Tensor Executor::window(const at::Tensor& x) {
   // A cell that threw has left everything as it was before the window.
   impl_->taken = std::move(taken);
   impl_->steps += input.size(0);
-  impl_->differentiated = start;
-  impl_->in_window = true;
+  impl_->differentiated = learns ? start : at::Tensor();
+  impl_->in_window = learns;
   impl_->spikes = at::Tensor();
   impl_->state = h.detach();
   impl_->version = impl_->state._version();
@@ -178,6 +213,7 @@ at::Tensor Executor::window(const at::Tensor& x) {
 }
 
 void Executor::backward(const at::Tensor& loss) {
+  const auto turn = hold();
   TORCH_CHECK(impl_->differentiated.defined(),
               "[lacewing.etp.backward] there is no step to learn from: call step() or window() first");
   TORCH_CHECK(loss.numel() == 1, "[lacewing.etp.backward] the loss must be a single number, not shape ",
@@ -216,6 +252,7 @@ void Executor::backward(const at::Tensor& loss) {
 }
 
 void Executor::flush() {
+  const auto turn = hold();
   Impl::check_claimed("etp.flush", impl_->unclaimed());
   const OutsideInferenceMode lasting;
   if (!impl_->in_window) {
@@ -224,8 +261,9 @@ void Executor::flush() {
 }
 
 std::vector<at::Tensor> Executor::states() const {
+  const auto turn = hold();
   TORCH_CHECK(impl_->differentiated.defined() && !impl_->in_window,
-              "[lacewing.etp.states] there is no step to show: call step() first");
+              "[lacewing.etp.states] there is no step with gradients to show: call step() first");
   std::vector<at::Tensor> out;
   for (std::int64_t a = 0; a < impl_->cell->states(); ++a) {
     const at::Tensor single =
@@ -236,6 +274,7 @@ std::vector<at::Tensor> Executor::states() const {
 }
 
 at::Tensor Executor::output(const at::Tensor& h) const {
+  const auto turn = hold();
   // The spikes of the last step are known already, and so is the way of their gradient.
   if (impl_->spikes.defined() && impl_->gradient && impl_->returned.defined() && h.is_same(impl_->returned) &&
       c10::GradMode::is_enabled()) {
@@ -248,6 +287,7 @@ at::Tensor Executor::output(const at::Tensor& h) const {
 }
 
 void Executor::reset_state() {
+  const auto turn = hold();
   const OutsideInferenceMode lasting;
   const bool lost = impl_->unclaimed();
   const bool learns =
@@ -261,6 +301,7 @@ void Executor::reset_state() {
   impl_->forget();
   impl_->spikes = at::Tensor();
   impl_->running = false;
+  impl_->cut = false;
   impl_->state = at::Tensor();
   impl_->steps = 0;
   {
@@ -271,13 +312,23 @@ void Executor::reset_state() {
   Impl::check_claimed("etp.reset_state", lost);
 }
 
-at::Tensor Executor::state() const { return impl_->state.defined() ? impl_->shown(impl_->state) : impl_->state; }
+at::Tensor Executor::state() const {
+  const auto turn = hold();
+  return impl_->state.defined() ? impl_->shown(impl_->state) : impl_->state;
+}
 
-std::int64_t Executor::steps() const { return impl_->steps; }
+std::int64_t Executor::steps() const {
+  const auto turn = hold();
+  return impl_->steps;
+}
 
-std::int64_t Executor::trace_elements() const { return impl_->learning->elements(); }
+std::int64_t Executor::trace_elements() const {
+  const auto turn = hold();
+  return impl_->learning->elements();
+}
 
 Values Executor::traces() {
+  const auto turn = hold();
   flush();
   Values out = impl_->learning->traces();
   if (!impl_->batched) {
@@ -289,12 +340,18 @@ Values Executor::traces() {
 }
 
 Values Executor::save() {
+  const auto turn = hold();
   Impl::check_claimed("etp.save", impl_->unclaimed());
   const OutsideInferenceMode lasting;
   impl_->advance(1);
   Values out;
   out["steps"] = at::scalar_tensor(impl_->steps, at::kLong);
   out["batched"] = at::scalar_tensor(impl_->batched, at::kBool);
+  for (const Part& part : impl_->parts) {
+    for (const auto& [key, tensor] : part.connection.trainable) {
+      out[value_name(part, key)] = tensor.detach().clone();
+    }
+  }
   if (impl_->running) {
     out["state"] = impl_->state.clone();
     if (impl_->spikes.defined()) {
@@ -309,6 +366,7 @@ Values Executor::save() {
 }
 
 void Executor::load(const Values& saved) {
+  const auto turn = hold();
   const OutsideInferenceMode lasting;
   reset_state();
   try {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@
 #include "etp/checks.h"
 #include "etp/fused.h"
 #include "etp/learning.h"
+#include "etp/rules.h"
 #include "etp/state_gradient.h"
 
 namespace lacewing::etp {
@@ -33,6 +35,9 @@ inline at::Tensor own(const at::Tensor& x) {
   return last.is_alias_of(x) ? last.clone() : last;
 }
 
+/// Under which a value is saved.
+inline std::string value_name(const Part& part, const std::string& key) { return "value." + part.name + "." + key; }
+
 struct Executor::Impl {
   std::shared_ptr<Cell> cell;
   std::vector<Part> parts;
@@ -40,9 +45,12 @@ struct Executor::Impl {
   Analysis analysis;
   std::unique_ptr<Learning> learning;
   std::int64_t neurons = 0;
+  bool own_paths = false;  ///< the recurrence leads from every neuron to itself alone: D takes it in
   bool rules_checked = false;
+  std::recursive_mutex mutex;  ///< a function of the user's may ask the executor that called it
 
   bool running = false;
+  bool cut = false;  ///< the last step was taken without gradients: the traces are zero
   bool batched = true;
   at::Tensor state;   ///< (B, O, S), detached
   at::Tensor spikes;  ///< (O, B): what spiking neurons show of it, where the kernel of the step wrote it
@@ -84,15 +92,16 @@ struct Executor::Impl {
                 " must end with the ", inputs.value_or(0), " inputs of the connection");
   }
 
-  /// Primitives of the user show only with an x whether D-RTRL can follow them.
+  /// Primitives of the user show only with an x whether the traces can follow them.
   void check_rules(const at::Tensor& x) {
-    if (rules_checked || options.algorithm != Algorithm::d_rtrl) {
+    if (rules_checked) {
       return;
     }
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const Connection& connection = parts[i].connection;
       const std::int64_t inputs = i == 0 ? x.size(-1) : neurons;
-      if (const auto found = analyze_rules(connection, inputs, neurons, x.options())) {
+      if (const auto found = analyze_rules(connection, inputs, neurons, cell->states(), options.algorithm,
+                                           x.options().requires_grad(false))) {
         TORCH_CHECK(options.allow_approximate, "[lacewing.", kExecutor, "] the ", parts[i].name,
                     " connection is refused: ", found->reason, "; allow_approximate goes on all the same");
         analysis = *found;
@@ -167,12 +176,34 @@ struct Executor::Impl {
     if (!step.y.defined()) {
       return;
     }
-    if (learning->factor() != nullptr) {
-      cell->advance(step.y, step.before, *learning->factor(), learning->alpha());
+    if (const at::Tensor* factor = learning->factor()) {
+      advance_factor(step.y, step.before, *factor);
       return;
     }
-    const Linearization found = cell->linearize(step.y, step.before);
+    const Linearization found = linearized(step.y, step.before);
     step.jacobian = {batch_last(found.df), batch_last(found.decay)};
+  }
+
+  /// The step of the cell, with the recurrence where that leads from every neuron to itself alone.
+  Linearization linearized(const at::Tensor& y, const at::Tensor& h) const {
+    Linearization found = cell->linearize(y, h);
+    if (own_paths) {
+      const Connection& again = parts[1].connection;
+      const at::Tensor ones = at::ones({h.size(0), neurons}, h.options());
+      const at::Tensor own = own_path(*cell, *again.primitive, detached(again), h, ones);
+      found.decay = found.decay + found.df.unsqueeze(-1) * own.unsqueeze(-2);
+    }
+    return found;
+  }
+
+  /// The new state; pp-prop's factor takes the step.
+  at::Tensor advance_factor(const at::Tensor& y, const at::Tensor& h, const at::Tensor& factor) const {
+    if (!own_paths) {
+      return cell->advance(y, h, factor, learning->alpha());
+    }
+    const Linearization found = linearized(y, h);
+    roll_factor(factor, found, learning->alpha());
+    return found.next;
   }
 
   /// Before the next step or window: what a window took is absorbed, of steps as many as are due.
@@ -181,6 +212,19 @@ struct Executor::Impl {
       absorb();
     }
     forget();
+  }
+
+  /// Before a step or window without gradients, across which none flows back: what the losses so far need is absorbed,
+  /// and the traces are those of a state that depends on no value.
+  void cut_history() {
+    if (std::any_of(taken.begin(), taken.end(), [](const Taken& step) { return step.learns(); })) {
+      absorb();
+    }
+    taken.clear();
+    forget();
+    if (!std::exchange(cut, true)) {
+      learning->reset();
+    }
   }
 
   void forget() {
@@ -232,7 +276,7 @@ struct Executor::Impl {
   }
 
   /// One step of a ready cell over sparse connections.
-  at::Tensor fused_step(const at::Tensor& x) {
+  at::Tensor fused_step(const at::Tensor& x, bool learns) {
     const kernels::CellParams params = to_params(*cell->ready());
     const bool spiking = kernels::spikes(params);
     const at::TensorOptions options = x.options();
@@ -249,23 +293,30 @@ struct Executor::Impl {
     if (spiking) {
       step.z = inner_memory.take({neurons, x.size(0)}, options);
     }
-    if (const at::Tensor* factor = learning->factor()) {
+    const at::Tensor* const factor = learning->factor();
+    if (factor != nullptr && learns) {
       step.ef = *factor;
       step.alpha = learning->alpha();
-    } else if (kernels::derivatives_need_input(params)) {
+    } else if (learns && kernels::derivatives_need_input(params)) {
       step.y = inner_memory.take({neurons, x.size(0)}, options);
     }
     step_fused(*cell->ready(), parts, step);
     spikes = step.z;
-    // What the caller does to the betas meanwhile is for later steps.
-    const at::Tensor betas = step.betas.defined() && !learning->factor() ? step.betas.clone() : at::Tensor();
-    take({step.x, {}, {}, {}, {}, {cell->ready(), betas, KeptState(step.h), step.y, {}, {}}});
+    if (learns) {
+      // What the caller does to the betas meanwhile is for later steps.
+      const at::Tensor betas = step.betas.defined() && factor == nullptr ? step.betas.clone() : at::Tensor();
+      take({step.x, {}, {}, {}, {}, {cell->ready(), betas, KeptState(step.h), step.y, {}, {}}});
+    }
     return batch_first(step.next);
   }
 
   /// One step by the cell's own functions; y is what the input adds. `history`: the new state knows what x depends on.
-  at::Tensor composed_step(const at::Tensor& x, const at::Tensor& y, bool history) {
+  at::Tensor composed_step(const at::Tensor& x, const at::Tensor& y, bool history, bool learns) {
     const at::Tensor shown = recurrent() ? seen() : at::Tensor();
+    if (!learns) {
+      spikes = at::Tensor();
+      return cell->forward(with_recurrent(y, shown), state);
+    }
     Taken step{{own(x)}, {}, {}, {}, {}, {}};
     if (recurrent()) {
       step.x.push_back(own(shown));
@@ -273,11 +324,11 @@ struct Executor::Impl {
     spikes = at::Tensor();
     const at::Tensor sum = with_recurrent(y, shown);
     if (const at::Tensor* factor = learning->factor()) {
-      at::Tensor next = cell->advance(sum, state, *factor, learning->alpha());
+      at::Tensor next = advance_factor(sum, state, *factor);
       take(std::move(step));
       return history ? step_with_history(x, shown) : next;
     }
-    const Linearization found = cell->linearize(sum, state);
+    const Linearization found = linearized(sum, state);
     step.jacobian = {batch_last(found.df), batch_last(found.decay)};
     take(std::move(step));
     return history ? step_with_history(x, shown) : found.next;
@@ -374,9 +425,12 @@ struct Executor::Impl {
     TORCH_CHECK(count >= 0, "[lacewing.etp.load] steps must not be negative, not ", count);
     const auto found = saved.find("state");
     if (found == saved.end()) {
-      return;
+      const auto trace = saved.lower_bound("trace.");
+      TORCH_CHECK(count == 0 && (trace == saved.end() || trace->first.rfind("trace.", 0) != 0),
+                  "[lacewing.etp.load] state is missing, though there were ", count, " steps");
+      return take_values(restored_values(saved));
     }
-    const std::int64_t batch = found->second.dim() == 3 ? found->second.size(0) : 0;
+    const std::int64_t batch = found->second.dim() > 0 ? found->second.size(0) : 0;
     const at::TensorOptions like = weight().options().requires_grad(false);
     const at::Tensor from = restored(saved, "state", at::empty({batch, neurons, cell->states()}, like));
     Values traces;
@@ -391,6 +445,7 @@ struct Executor::Impl {
     const std::int64_t inputs = parts[0].connection.primitive->inputs(parts[0].connection.trainable).value_or(given);
     const bool has_batch = restored(saved, "batched", at::scalar_tensor(true, at::kBool)).item<bool>();
     TORCH_CHECK(has_batch || batch == 1, "[lacewing.etp.load] a state without a batch has one sample, not ", batch);
+    const Values given_values = restored_values(saved);
     enter(at::empty({batch, inputs}, like), has_batch);
     learning->load(traces);
     state = batch_first(batch_last(from).clone());
@@ -399,6 +454,31 @@ struct Executor::Impl {
       spikes = batch_last(restored(saved, "spikes", at::empty({batch, neurons}, like))).clone();
     }
     steps = count;
+    take_values(given_values);
+  }
+
+  /// The saved values of the connections: none, where they were not saved.
+  Values restored_values(const Values& saved) const {
+    Values out;
+    for (const Part& part : parts) {
+      for (const auto& [key, tensor] : part.connection.trainable) {
+        const std::string name = value_name(part, key);
+        if (saved.count(name) == 1) {
+          out[name] = restored(saved, name, tensor);
+        }
+      }
+    }
+    return out;
+  }
+
+  void take_values(const Values& given) {
+    for (const Part& part : parts) {
+      for (const auto& [key, tensor] : part.connection.trainable) {
+        if (const auto found = given.find(value_name(part, key)); found != given.end()) {
+          at::Tensor(tensor).copy_(found->second);
+        }
+      }
+    }
   }
 };
 

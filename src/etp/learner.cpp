@@ -1,8 +1,11 @@
 #include <utility>
 
 #include <ATen/ops/mse_loss.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <lacewing/etp/learner.h>
+
+#include "etp/learning.h"
 
 namespace lacewing::etp {
 namespace {
@@ -51,6 +54,7 @@ Learner::Learner(std::shared_ptr<Executor> executor, Optimizer optimizer, Learne
 }
 
 Learner::Step Learner::step(const at::Tensor& x, const std::optional<at::Tensor>& target) {
+  const auto turn = executor_->hold();
   const at::Tensor output = options_.readout(executor_->step(x));
   if (!target) {
     return {output.detach(), {}};
@@ -65,11 +69,27 @@ Learner::Step Learner::step(const at::Tensor& x, const std::optional<at::Tensor>
 }
 
 void Learner::update() {
+  const auto turn = executor_->hold();
   executor_->flush();
   optimizer_.step();
   optimizer_.zero_grad();
 }
 
 void Learner::reset_state() { executor_->reset_state(); }
+
+Values Learner::save() {
+  const auto turn = executor_->hold();
+  Values out = executor_->save();
+  out["losses"] = at::scalar_tensor(losses_, at::kLong);
+  return out;
+}
+
+void Learner::load(const Values& saved) {
+  const auto turn = executor_->hold();
+  const auto losses = restored(saved, "losses", at::scalar_tensor(0, at::kLong)).item<std::int64_t>();
+  TORCH_CHECK(losses >= 0, "[lacewing.etp.load] losses must not be negative, not ", losses);
+  executor_->load(saved);
+  losses_ = losses;
+}
 
 }  // namespace lacewing::etp

@@ -76,10 +76,30 @@ struct Taken {
   bool intact() const { return fused.before.intact() && fused.after.intact(); }
 };
 
-/// What is wrong with the rules of a primitive for D-RTRL, whose trace knows one output for each value: nothing, for
-/// those that ship. Probed at a random x.
-std::optional<Analysis> analyze_rules(const Connection& connection, std::int64_t inputs, std::int64_t outputs,
-                                      at::TensorOptions options);
+/// What a probe finds; with `needs_leave`, nobody can vouch for the gradients, and allow_approximate is asked for.
+struct Finding {
+  Analysis analysis;
+  bool needs_leave = false;
+};
+
+/// Where the recurrent connection leads: nowhere, from every neuron to itself alone, or to others.
+enum class Recurrence : std::uint8_t { none, by_position, between_neurons };
+
+/// As analyze(), which knows no recurrence by position.
+Finding analyze_network(const Cell& cell, std::int64_t neurons, Recurrence recurrence, Algorithm algorithm,
+                        at::TensorOptions options);
+
+/// (B, O, S): the vector-Jacobian product with factors (B, O) of what a recurrence adds to y, for the state h.
+at::Tensor own_path(const Cell& cell, const Primitive& recurrent, const Values& values, const at::Tensor& h,
+                    const at::Tensor& factors);
+
+/// Whether what a recurrence adds to y of a neuron depends on the state of that neuron alone, for all values. Probed
+/// where the primitive and the cell do not say.
+bool leads_to_itself_alone(const Cell& cell, const Connection& recurrent, std::int64_t neurons,
+                           at::TensorOptions options);
+
+/// ef (O, S, B) <- alpha * D ef + (1 - alpha) * df.
+void roll_factor(const at::Tensor& ef, const Linearization& step, double alpha);
 
 class Learning {
  public:

@@ -6,12 +6,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "etp/checks.h"
 #include "etp/fused.h"
 #include "etp/learning.h"
+#include "etp/rules.h"
 
 namespace lacewing::etp {
 namespace {
@@ -27,7 +27,17 @@ class PpProp : public Learning {
     for (const at::Tensor& each : x) {
       inputs_.push_back(at::zeros_like(each));
     }
-    outputs_ = at::zeros({neurons, states, x[0].size(1)}, x[0].options());
+    const at::Tensor y = at::empty({x[0].size(1), neurons}, x[0].options());
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const Connection& connection = parts_[i].connection;
+      const at::Tensor factor = connection.primitive->init_pp(batch_first(x[i]), y, connection.trainable, states);
+      if (!connection.primitive->one_output_each()) {
+        check_initial_factor(*connection.primitive, factor, y, states);
+      }
+      if (i == 0) {
+        outputs_ = batch_last(factor.clone());  // of all parts
+      }
+    }
     absorbed_ = 0;
   }
 
@@ -81,6 +91,7 @@ class PpProp : public Learning {
       const Connection& connection = parts_[i].connection;
       const Values found =
           connection.primitive->xy_to_dw(batch_first(inputs_[i]), batch_first(gy), detached(connection));
+      check_gradients(*connection.primitive, found, connection.trainable);
       for (const auto& [key, gradient] : found) {
         add_gradient(connection.trainable.at(key), gradient, key == "bias" ? bias_factor : factor);
       }
@@ -126,6 +137,12 @@ class PpProp : public Learning {
 };
 
 }  // namespace
+
+void roll_factor(const at::Tensor& ef, const Linearization& step, double alpha) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor decayed = (batch_last(step.decay) * ef.unsqueeze(1)).sum(2);
+  ef.copy_(alpha * decayed + (1 - alpha) * batch_last(step.df));
+}
 
 double alpha_of_rank(std::int64_t rank) {
   TORCH_CHECK(rank >= 1, "[lacewing.etp.Executor] a rank must be at least 1, not ", rank);

@@ -99,6 +99,9 @@ class SparsePrimitive : public WithBias {
   const SparsePattern* pattern() const override { return &pattern_; }
   std::int64_t outputs(const Values&) const override { return pattern_.cols(); }
   std::optional<std::int64_t> inputs(const Values&) const override { return pattern_.rows(); }
+  std::optional<bool> by_position(const Values&) const override {
+    return pattern_.rows() == pattern_.cols() && pattern_.row().equal(pattern_.col());
+  }
   at::Tensor forward(const at::Tensor& x, const Values& trainable) const override {
     return biased(pattern_.matmul(x, value("etp.sparse_mm", trainable, "weight")), trainable);
   }
@@ -133,6 +136,9 @@ class DensePrimitive : public WithBias {
   std::string name() const override { return "dense_mm"; }
   std::int64_t outputs(const Values& trainable) const override { return trainable.at("weight").size(1); }
   std::optional<std::int64_t> inputs(const Values& trainable) const override { return trainable.at("weight").size(0); }
+  std::optional<bool> by_position(const Values& trainable) const override {
+    return trainable.at("weight").size(0) == 1 && trainable.at("weight").size(1) == 1;
+  }
   at::Tensor forward(const at::Tensor& x, const Values& trainable) const override {
     const at::Tensor& weight = value("etp.dense_mm", trainable, "weight");
     TORCH_CHECK(x.dim() >= 1 && x.size(-1) == weight.size(0), "[lacewing.etp.dense_mm] x of shape ",
@@ -187,6 +193,7 @@ class ElementwisePrimitive : public WithBias {
   std::string name() const override { return "elementwise"; }
   std::int64_t outputs(const Values& trainable) const override { return trainable.at("weight").size(0); }
   std::optional<std::int64_t> inputs(const Values& trainable) const override { return outputs(trainable); }
+  std::optional<bool> by_position(const Values&) const override { return true; }
   at::Tensor forward(const at::Tensor& x, const Values& trainable) const override {
     const at::Tensor& weight = value("etp.elementwise", trainable, "weight");
     TORCH_CHECK(x.dim() >= 1 && x.size(-1) == weight.size(0), "[lacewing.etp.elementwise] x of shape ",
@@ -243,7 +250,7 @@ Values Primitive::xy_to_dw(const at::Tensor& x, const at::Tensor& g, const Value
 Values Primitive::each_xy_to_dw(const at::Tensor& x, const at::Tensor& g, const Values& trainable) const {
   std::map<std::string, std::vector<at::Tensor>> parts;
   for (std::int64_t b = 0; b < x.size(0); ++b) {
-    for (auto& [key, tensor] : xy_to_dw(x.select(0, b), g.select(0, b), trainable)) {
+    for (auto& [key, tensor] : xy_to_dw(x.slice(0, b, b + 1), g.slice(0, b, b + 1), trainable)) {
       parts[key].push_back(tensor);
     }
   }

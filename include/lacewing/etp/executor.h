@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,7 +42,9 @@ struct Analysis {
 
 /// Whether the gradients are those of back-propagation through time. A cell that is not known to be position-wise is
 /// run on random states, and its Jacobian from an all-ones cotangent is compared with one from random signs and powers
-/// of two, to the last bits. (A primitive of the user's is probed likewise, by D-RTRL's first step.)
+/// of two, to the last bits. `recurrent`: there are recurrent weights between neurons. An executor also knows those
+/// that lead from every neuron to itself alone, which are exact, and holds the rules of a user's primitive against
+/// torch's derivatives before its first step.
 LACEWING_API Analysis analyze(const Cell& cell, std::int64_t neurons, bool recurrent, Algorithm algorithm,
                               at::TensorOptions options);
 
@@ -52,7 +55,8 @@ LACEWING_API Analysis analyze(const Cell& cell, std::int64_t neurons, bool recur
 ///
 /// Gradients are added to .grad() of the connections' values that require one; every other leaf that the loss reaches
 /// (a readout, a parameter of the cell, what x was made from) gets its ordinary same-step gradient. The trace is never
-/// part of the autograd graph. Not for use by several threads at a time.
+/// part of the autograd graph. Calls of several threads take turns, one after the other; hold() makes one turn of
+/// several calls.
 class LACEWING_API Executor {
  public:
   /// Throws c10::Error with one sentence where the values do not fit or the analysis refuses the cell.
@@ -64,9 +68,14 @@ class LACEWING_API Executor {
 
   const Analysis& analysis() const;
 
+  /// Other threads wait until what this returns is gone.
+  std::unique_lock<std::recursive_mutex> hold() const;
+
   /// h(t): (B, O, S) for x (B, I), or (O, S) for x (I,). The first step after a reset settles the batch. The trace is
   /// rolled by the following backward(), in one pass with its contraction, or by the next step. h shares its memory
   /// with the state: it must not be changed in place. That memory is used again once the caller has let h go.
+  /// Without gradients enabled the network runs alone, which is faster: as in autograd, no gradient flows back across
+  /// such a step, and the traces begin anew with the next one.
   at::Tensor step(const at::Tensor& x);
 
   /// The S states of the last step one by one, (B, O) each, for losses that reach only some of them: slicing h gives
@@ -97,8 +106,8 @@ class LACEWING_API Executor {
   Values traces();
   std::int64_t steps() const;
 
-  /// State, traces and counters as tensors. Restoring them goes on with the same bits; what does not fit is refused,
-  /// and leaves the executor reset.
+  /// Values, state, traces and counters as tensors. Restoring them goes on with the same bits; what does not fit is
+  /// refused, leaves the values as they were and the executor reset. What was saved without values keeps those at hand.
   Values save();
   void load(const Values& saved);
 

@@ -42,7 +42,7 @@ struct LearnerOptions {
 ///     });
 ///     for (...) learner.step(x, target);
 ///
-/// A readout's own parameters belong to the optimizer's factory. Not for use by several threads at a time.
+/// A readout's own parameters belong to the optimizer's factory. Steps and updates of several threads take turns.
 class LACEWING_API Learner {
  public:
   /// Makes an optimizer for the values of the connections.
@@ -66,6 +66,10 @@ class LACEWING_API Learner {
 
   /// Before a new sequence.
   void reset_state();
+
+  /// What the executor saves, and how many losses there were. The optimizer and the readout save themselves.
+  Values save();
+  void load(const Values& saved);
 
   Executor& executor() { return *executor_; }
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,9 @@ namespace lacewing::etp {
 /// Tensors by name: "weight", and "bias" where there is one.
 using Values = std::map<std::string, at::Tensor>;
 
-/// y = f(x, trainable) with its rules. x is (I,) or (B, I), y (O,) or (B, O). Derive from this for a primitive of your
-/// own: forward, yw_to_w and the shapes are enough, the others follow.
+/// y = f(x, trainable) with its rules. x is (I,) or (B, I), y (O,) or (B, O); executors give (B, I) alone. Derive from
+/// this for a primitive of your own: forward, yw_to_w and the shapes are enough, the others follow. Before the first
+/// step executors hold its rules against torch's derivatives of forward.
 class LACEWING_API Primitive {
  public:
   virtual ~Primitive() = default;
@@ -31,7 +33,8 @@ class LACEWING_API Primitive {
   virtual Values xy_to_dw(const at::Tensor& x, const at::Tensor& g, const Values& trainable) const;
   /// out[p] = g[col p] * trace[p], without a reduction: g (B, O) or (B, O, S), traces (B, ...) or (B, ..., S).
   virtual Values yw_to_w(const at::Tensor& g, const Values& trace) const = 0;
-  /// dw of each sample by itself: (B, ...). Unless overridden, xy_to_dw of one sample after the other.
+  /// dw of each sample by itself: (B, ...). Unless overridden, xy_to_dw of one sample after the other, as batches of
+  /// one.
   virtual Values each_xy_to_dw(const at::Tensor& x, const at::Tensor& g, const Values& trainable) const;
   /// Zeros of shape (B, ..., S), without B for a vector x (leading dims of x flattened); dtype and device of each
   /// value.
@@ -44,6 +47,9 @@ class LACEWING_API Primitive {
   virtual const SparsePattern* pattern() const { return nullptr; }
   /// Known to be exact with D-RTRL: every value acts on one output alone, and yw_to_w picks its g. Others are probed.
   virtual bool one_output_each() const { return false; }
+  /// Whether each output comes from the input of its own place alone, for all values: as a recurrence such a primitive
+  /// joins the diagonal that the traces follow. Probed at random values where it is not known.
+  virtual std::optional<bool> by_position(const Values& /*trainable*/) const { return std::nullopt; }
   /// The number of outputs.
   virtual std::int64_t outputs(const Values& trainable) const = 0;
   /// The number of inputs, where the primitive knows it.
@@ -59,10 +65,12 @@ LACEWING_API std::shared_ptr<Primitive> dense_primitive(bool has_bias);
 /// y = x * weight (+ bias); weight (O,), bias (O,).
 LACEWING_API std::shared_ptr<Primitive> elementwise_primitive(bool has_bias);
 
-/// A primitive with its values, which are leaves that require grad: gradients are added to their .grad().
+/// A primitive with its values, leaves that executors let require grad: gradients are added to their .grad().
 struct Connection {
   std::shared_ptr<Primitive> primitive;
   Values trainable;
+  /// Names of values that stay as they are: executors switch their requires_grad off.
+  std::set<std::string> frozen = {};
 };
 
 }  // namespace lacewing::etp

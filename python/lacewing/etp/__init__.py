@@ -1,8 +1,9 @@
 """Online learning with sparse weights: eligibility-trace primitives, D-RTRL and pp-prop."""
 
 from ._cells import Cell, FunctionCell, alif, gated, leaky, lif, spike
+from ._connection import Connection
 from ._connectivity import fixed_degree, read_matrix_market, small_world
-from ._executor import Analysis, Connection, Executor, alpha_of_rank, analyze
+from ._executor import Analysis, Executor, alpha_of_rank, analyze
 from ._learner import Learner
 from ._pattern import SparseMatrix, SparsePattern
 from ._primitive import (

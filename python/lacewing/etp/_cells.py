@@ -10,13 +10,28 @@ import torch
 from torch import Tensor
 
 from .._library import ops
+from .._plan import check_flag, check_text, integer
 from . import _callbacks
+from ._arguments import check_callable, number, parts_of, plain
 
 
 class Cell:
-    """S states of one shape, stacked on the last dim, and their step."""
+    """S states of one shape, stacked on the last dim, and their step.
 
-    _handle: Any
+    Not for deriving from: ``FunctionCell`` makes a cell of functions.
+    """
+
+    _made: Any = None
+
+    @property
+    def _handle(self) -> Any:
+        """What C++ runs."""
+        if self._made is None:
+            raise TypeError(
+                f"[lacewing.etp.Cell] {type(self).__name__} derives from Cell, which has no step of its own: "
+                "FunctionCell(states, step, output) makes a cell of functions, or of a subclass's methods"
+            )
+        return self._made
 
     @property
     def states(self) -> int:
@@ -40,6 +55,16 @@ class Cell:
         return next, df, decay
 
 
+def handle_of(op: str, cell: object) -> Any:
+    """What C++ runs."""
+    if not isinstance(cell, Cell):
+        raise TypeError(
+            f"[lacewing.etp.{op}] cell must be a cell (leaky(), lif(), alif(), gated() or a FunctionCell), not "
+            f"{type(cell).__name__}"
+        )
+    return cell._handle
+
+
 class _ReadyCell(Cell):
     def __init__(self, kind: str, betas: Tensor | None = None, **options: Any) -> None:
         values: dict[str, Any] = {
@@ -61,22 +86,27 @@ class _ReadyCell(Cell):
         }
         values.update(options)
         self.kind, self.options, self.betas = kind, values, betas
+        for name in ("surrogate", "reset"):
+            check_text(f"etp.{kind}", name, values[name])
+        check_flag(f"etp.{kind}", "reset_gradient", values["reset_gradient"])
         words = [kind, values["surrogate"], values["reset"]]
         flags = [int(values["reset_gradient"]), int(values["filtered"])]
-        numbers = [float(values[name]) for name in list(values)[4:]]
-        self._handle = torch.classes.lacewing.EtpCell(words, flags, numbers, betas)
+        numbers = [number(kind, name, values[name]) for name in list(values)[4:]]
+        self._made = torch.classes.lacewing.EtpCell(words, flags, numbers, betas)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"kind": self.kind, "betas": self.betas, "options": self.options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        _ReadyCell.__init__(self, state["kind"], state["betas"], **state["options"])
+        kind, betas, options = parts_of("Cell", state, "kind", "betas", "options")
+        _ReadyCell.__init__(self, kind, betas, **options)
 
 
 def _decay(op: str, argument: str, tau: float) -> float:
-    if not tau > 0:
-        raise ValueError(f"[lacewing.etp.{op}] {argument} must be positive, not {tau}")
-    return math.exp(-1.0 / tau)
+    constant = number(op, argument, tau)
+    if not constant > 0:
+        raise ValueError(f"[lacewing.etp.{op}] {argument} must be positive, not {constant:g}")
+    return math.exp(-1.0 / constant)
 
 
 def _spiking(kind: str, tau: float, filter_tau: float | None, betas: Tensor | None = None, **options: Any) -> Cell:
@@ -143,15 +173,17 @@ def alif(
 ) -> Cell:
     """Adaptive LIF, S = 2: the threshold is raised by ``beta a``, with ``a' = exp(-1/adaptation_tau) a + z``.
 
-    ``beta`` is a number, or (O,) with one for each neuron (0 makes it a plain LIF). The rest as for ``lif``.
+    ``beta`` is a number, or (O,) with one for each neuron (0 makes it a plain LIF), which learn where they require
+    grad. The rest as for ``lif``: numbers, the same for all neurons.
     """
+    betas = beta if isinstance(beta, Tensor) and beta.dim() > 0 else None
     return _spiking(
         "alif",
         tau,
         filter_tau,
-        beta if isinstance(beta, Tensor) else None,
+        betas,
         adaptation=_decay("alif", "adaptation_tau", adaptation_tau),
-        beta=0.0 if isinstance(beta, Tensor) else beta,
+        beta=0.0 if betas is not None else beta,
         threshold=threshold,
         reset=reset,
         reset_gradient=reset_gradient,
@@ -189,8 +221,12 @@ class FunctionCell(Cell):
         step: Callable[[Tensor, Tensor], Tensor],
         output: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
+        check_callable("FunctionCell", "step", step)
+        if output is not None:
+            check_callable("FunctionCell", "output", output)
+        count = integer("etp.FunctionCell", "states", states)
         self._step, self._output = step, output
-        self._handle = torch.classes.lacewing.EtpCell.callback(_callbacks.register(self), states)
+        self._made = torch.classes.lacewing.EtpCell.callback(_callbacks.register(self), count)
 
     def _call(self, what: str, args: list[Tensor]) -> list[Tensor]:
         if what == "forward":
@@ -203,10 +239,12 @@ class FunctionCell(Cell):
         return {"states": self.states, "step": self._step, "output": self._output}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        FunctionCell.__init__(self, **state)
+        FunctionCell.__init__(self, *parts_of("FunctionCell", state, "states", "step", "output"))
 
 
 def spike(x: Tensor, surrogate: str = "triangle", gain: float = 0.3, width: float = 1.0) -> Tensor:
     """``[x > 0]`` with a surrogate derivative; see ``lif``."""
-    z: Tensor = ops.etp_spike(x, surrogate, gain, width)
+    plain("spike", "x", x)
+    check_text("etp.spike", "surrogate", surrogate)
+    z: Tensor = ops.etp_spike(x, surrogate, number("spike", "gain", gain), number("spike", "width", width))
     return z

@@ -7,6 +7,8 @@ from os import PathLike, fspath
 from torch import Tensor
 
 from .._library import ops
+from .._plan import check_flag, integer
+from ._arguments import number
 from ._pattern import SparsePattern
 
 
@@ -17,7 +19,11 @@ def fixed_degree(
 
     Without ``self_connections``, entry (i, i) is left out. The same seed gives the same pattern everywhere.
     """
-    return SparsePattern(ops.etp_fixed_degree(inputs, outputs, degree, seed, fan_out, self_connections))
+    given = {"inputs": inputs, "outputs": outputs, "degree": degree, "seed": seed}
+    check_flag("etp.fixed_degree", "fan_out", fan_out)
+    check_flag("etp.fixed_degree", "self_connections", self_connections)
+    counts = (integer("etp.fixed_degree", name, value) for name, value in given.items())
+    return SparsePattern(ops.etp_fixed_degree(*counts, fan_out, self_connections))
 
 
 def small_world(neurons: int, degree: int, rewire: float, *, seed: int) -> SparsePattern:
@@ -25,7 +31,11 @@ def small_world(neurons: int, degree: int, rewire: float, *, seed: int) -> Spars
 
     Each connection moves to a random distinct source with probability ``rewire``; no neuron hears itself.
     """
-    return SparsePattern(ops.etp_small_world(neurons, degree, rewire, seed))
+    op = "etp.small_world"
+    counts = integer(op, "neurons", neurons), integer(op, "degree", degree)
+    return SparsePattern(
+        ops.etp_small_world(*counts, number("small_world", "rewire", rewire), integer(op, "seed", seed))
+    )
 
 
 def read_matrix_market(path: str | PathLike[str]) -> tuple[SparsePattern, Tensor]:

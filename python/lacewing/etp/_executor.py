@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Mapping
+from typing import NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 
 from .._library import ops
-from . import _callbacks
-from ._cells import Cell
-from ._pattern import SparseMatrix, SparsePattern
-from ._primitive import Primitive, Values, native
+from .._plan import check_flag, integer
+from ._arguments import number, plain, plain_values
+from ._cells import Cell, handle_of
+from ._connection import Connection
+from ._primitive import Values
 
 _ALGORITHMS = ("d-rtrl", "pp-prop")
 
@@ -27,6 +26,8 @@ class Analysis(NamedTuple):
 
 
 def _algorithm(op: str, name: str) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f'[lacewing.etp.{op}] algorithm must be "d-rtrl" or "pp-prop", not a {type(name).__name__}')
     if name not in _ALGORITHMS:
         raise ValueError(f'[lacewing.etp.{op}] algorithm must be "d-rtrl" or "pp-prop", not "{name}"')
     return name
@@ -34,110 +35,27 @@ def _algorithm(op: str, name: str) -> str:
 
 def alpha_of_rank(rank: int) -> float:
     """The alpha of pp-prop for an integer rank r >= 1: (r - 1) / (r + 1)."""
-    alpha: float = ops.etp_alpha_of_rank(rank)
+    alpha: float = ops.etp_alpha_of_rank(integer("etp.alpha_of_rank", "rank", rank))
     return alpha
-
-
-class Connection:
-    """A primitive with its values, which become leaves that require grad: gradients are added to their ``.grad``.
-
-    ``Connection(pattern, weight, bias)`` is sparse, ``Connection.dense`` and ``Connection.elementwise`` the others that
-    ship, and ``Connection.of(primitive, values, outputs)`` one of your own.
-    """
-
-    values: Mapping[str, Tensor]
-    _handle: Any
-    _again: tuple[Callable[..., Connection], tuple[Any, ...], dict[str, Any]]
-
-    def __init__(self, pattern: SparsePattern | SparseMatrix, weight: Tensor, bias: Tensor | None = None) -> None:
-        self._set(native("sparse", pattern, bias is not None), weight, bias)
-        self._again = Connection, (pattern, weight, bias), {}
-
-    def _set(self, handle: Any, weight: Tensor, bias: Tensor | None) -> None:
-        self._handle = handle
-        # Read-only: an executor goes on with the tensors that it was made with.
-        self.values = MappingProxyType({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        function, args, keywords = self._again
-        return partial(function, **keywords), args
-
-    @classmethod
-    def dense(cls, weight: Tensor, bias: Tensor | None = None) -> Connection:
-        """``y = x @ weight (+ bias)``: weight (I, O)."""
-        connection = object.__new__(cls)
-        connection._set(native("dense", None, bias is not None), weight, bias)
-        connection._again = Connection.dense, (weight, bias), {}
-        return connection
-
-    @classmethod
-    def elementwise(cls, weight: Tensor, bias: Tensor | None = None) -> Connection:
-        """``y = x * weight (+ bias)``: weight (O,)."""
-        connection = object.__new__(cls)
-        connection._set(native("elementwise", None, bias is not None), weight, bias)
-        connection._again = Connection.elementwise, (weight, bias), {}
-        return connection
-
-    @classmethod
-    def of(cls, primitive: Primitive, values: Mapping[str, Tensor], outputs: int, **params: Any) -> Connection:
-        """A registered primitive with so many outputs, by its rules; ``params`` go to all of them."""
-        connection = object.__new__(cls)
-        rules = _Rules(primitive, params)
-        connection._rules = rules
-        connection._handle = torch.classes.lacewing.EtpPrimitive.callback(
-            _callbacks.register(rules), primitive.name, rules.names, outputs
-        )
-        connection.values = MappingProxyType(dict(values))
-        connection._again = Connection.of, (primitive, dict(values), outputs), params
-        return connection
-
-    _rules: Any = None
-
-
-class _Rules:
-    """A primitive of Python's as the executors call it: tensors in the order of its trainable values."""
-
-    def __init__(self, primitive: Primitive, params: Mapping[str, Any]) -> None:
-        self.primitive, self.params = primitive, dict(params)
-        # C++ maps run in the order of their keys.
-        self.names = sorted(primitive.trainable(**params))
-        self.places = primitive.trainable(**params)
-
-    def _call(self, what: str, args: list[Tensor]) -> list[Tensor]:
-        count = len(args) - len(self.names)
-        first, values = args[:count], dict(zip(self.names, args[count:], strict=True))
-        primitive, params = self.primitive, self.params
-        if what == "forward":
-            ordered = (values[n] for n in sorted(self.names, key=self.places.__getitem__))
-            return [_callbacks.tensor(primitive.name, "impl", primitive.bind(*first, *ordered, **params))]
-        if what == "each_xy_to_dw":
-            x, g = first
-            each = [self._listed("xy_to_dw", primitive.xy_to_dw(x[b], g[b], values, **params)) for b in range(len(x))]
-            return [torch.stack(one) for one in zip(*each, strict=True)]
-        if what == "xy_to_dw":
-            found = primitive.xy_to_dw(first[0], first[1], values, **params)
-        elif what == "yw_to_w":
-            found = primitive.yw_to_w(first[0], values, **params)
-        else:
-            found = primitive.init_drtrl(first[0], first[1], values, int(first[2]))
-        return self._listed(what, found)
-
-    def _listed(self, rule: str, found: Any) -> list[Tensor]:
-        if not isinstance(found, Mapping) or not all(isinstance(found.get(name), Tensor) for name in self.names):
-            raise TypeError(
-                f"[lacewing.etp.{self.primitive.name}] {rule} must give a dict with a tensor for each of "
-                f"{', '.join(self.names)}, not {found!r}"
-            )
-        return [found[name] for name in self.names]
 
 
 def analyze(cell: Cell, neurons: int, *, recurrent: bool = False, algorithm: str = "d-rtrl", like: Tensor) -> Analysis:
     """Whether the gradients of an algorithm are those of back-propagation through time, for this cell, and why.
 
     A cell of your own is run on random states of ``like``'s dtype and device: its Jacobian from an all-ones cotangent
-    is compared with one from random signs, which differ where positions mix (a layer norm, say).
+    is compared with one from random signs, which differ where positions mix (a layer norm, say). ``recurrent``: there
+    are recurrent weights between neurons; an executor also knows those that lead from a neuron to itself alone.
     """
-    return Analysis(*cell._handle.analyze(neurons, recurrent, _algorithm("analyze", algorithm), like))
+    check_flag("etp.analyze", "recurrent", recurrent)
+    plain("analyze", "like", like)
+    count = integer("etp.analyze", "neurons", neurons)
+    return Analysis(*handle_of("analyze", cell).analyze(count, recurrent, _algorithm("analyze", algorithm), like))
+
+
+def _connection(argument: str, value: object) -> Connection:
+    if not isinstance(value, Connection):
+        raise TypeError(f"[lacewing.etp.Executor] {argument} must be a Connection, not {type(value).__name__}")
+    return value
 
 
 class Executor:
@@ -149,7 +67,7 @@ class Executor:
     ``allow_approximate``. With ``check_finite``, a state that is not finite raises, with the step and the neuron.
     ``absorb_every`` (1 to 8, D-RTRL): the trace takes so many steps in one pass over it, which is faster. Beyond 1 the
     derivatives of those steps are kept meanwhile, and ``.grad`` is complete after every so many steps and after
-    ``flush()``. The gradients have the same bits.
+    ``flush()``. The gradients have the same bits. Calls of several threads take turns, one after the other.
     """
 
     def __init__(
@@ -164,18 +82,27 @@ class Executor:
         check_finite: bool = False,
         absorb_every: int = 1,
     ) -> None:
-        self.cell, self.input, self.recurrent = cell, input, recurrent
+        handle = handle_of("Executor", cell)
+        first = _connection("input", input)
+        again = None if recurrent is None else _connection("recurrent", recurrent)
+        check_flag("etp.Executor", "allow_approximate", allow_approximate)
+        check_flag("etp.Executor", "check_finite", check_finite)
+        self.cell, self.input, self.recurrent = cell, first, again
         self._handle = torch.classes.lacewing.EtpExecutor(
-            cell._handle,
-            input._handle,
-            dict(input.values),
-            None if recurrent is None else recurrent._handle,
-            {} if recurrent is None else dict(recurrent.values),
+            handle,
+            first._handle,
+            dict(first.values),
+            None if again is None else again._handle,
+            {} if again is None else dict(again.values),
+            first.frozen,
+            [] if again is None else again.frozen,
             _algorithm("Executor", algorithm),
-            alpha_of_rank(alpha) if isinstance(alpha, int) and algorithm == "pp-prop" else float(alpha),
+            alpha_of_rank(alpha)
+            if isinstance(alpha, int) and algorithm == "pp-prop"
+            else number("Executor", "alpha", alpha),
             allow_approximate,
             check_finite,
-            absorb_every,
+            integer("etp.Executor", "absorb_every", absorb_every),
         )
 
     def __reduce__(self) -> NoReturn:
@@ -198,8 +125,12 @@ class Executor:
         """h(t): (B, O, S) for x (B, I), or (O, S) for x (I,). Build a loss on it and call ``backward``.
 
         The trace is rolled by that call, in one pass with its contraction, or by the next step. h shares its memory
-        with the state: it must not be changed in place, and that memory is used again once you have let h go.
+        with the state: it must not be changed in place, and that memory is used again once you have let h go. Under
+        ``torch.no_grad()`` the network runs alone, which is faster: as in autograd, no gradient flows back across such
+        a step, and the traces begin anew with the next one.
         """
+        if x is not None:
+            plain("step", "x", x)
         h: Tensor = self._handle.step(x)
         return h
 
@@ -216,6 +147,8 @@ class Executor:
 
         Ordinary autograd inside the window, and the trace for what lies before it.
         """
+        if x is not None:
+            plain("window", "x", x)
         h: Tensor = self._handle.window(x)
         return h
 
@@ -226,10 +159,12 @@ class Executor:
         same-step gradient. Weights whose ``requires_grad`` was switched off get none. ``loss.backward()`` instead, and
         a loss on an earlier step, are errors: the weights would learn nothing from it.
         """
+        plain("backward", "loss", loss)
         self._handle.backward(loss)
 
     def output(self, h: Tensor) -> Tensor:
         """What readouts and other neurons see of a state."""
+        plain("output", "h", h)
         seen: Tensor = self._handle.output(h)
         return seen
 
@@ -264,9 +199,13 @@ class Executor:
         return dict(self._handle.traces())
 
     def state_dict(self) -> Values:
-        """State, traces and counters. Loading them goes on with the same bits."""
+        """Values, state, traces and counters. Loading them goes on with the same bits."""
         return dict(self._handle.save())
 
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Restores what ``state_dict`` gave; where that does not fit, the executor is as after ``reset_state``."""
+        """Restores what ``state_dict`` gave; without the values in it those at hand stay.
+
+        Where it does not fit, the executor is as after ``reset_state``, and its values are as they were.
+        """
+        plain_values("load", "state_dict", saved)
         self._handle.load(dict(saved))

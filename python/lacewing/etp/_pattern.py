@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from .._plan import Plan
+from .._plan import Plan, integer
 from ..info import as_index
+from ._arguments import parts_of, plain
 
 Indices = Tensor | Sequence[int]
 _OP = "etp.SparsePattern"
@@ -22,6 +23,12 @@ def _index(argument: str, values: Indices) -> Tensor:
     if index is None:
         raise TypeError(f"[lacewing.{_OP}] {argument} must be a tensor or a list of integers")
     return index
+
+
+def _shape(shape: object) -> tuple[int, int]:
+    if isinstance(shape, (tuple, list)) and len(shape) == 2:
+        return integer(_OP, "shape[0]", shape[0]), integer(_OP, "shape[1]", shape[1])
+    raise TypeError(f"[lacewing.{_OP}] shape must be (inputs, outputs), not {shape!r}")
 
 
 class SparsePattern:
@@ -51,17 +58,17 @@ class SparsePattern:
     @classmethod
     def coo(cls, row: Indices, col: Indices, shape: tuple[int, int]) -> SparsePattern:
         """From the row and the column of each entry."""
-        return cls(torch.classes.lacewing.EtpPattern("coo", _index("row", row), _index("col", col), *shape))
+        return cls(torch.classes.lacewing.EtpPattern("coo", _index("row", row), _index("col", col), *_shape(shape)))
 
     @classmethod
     def csr(cls, crow: Indices, col: Indices, shape: tuple[int, int]) -> SparsePattern:
         """From row pointers (I + 1,) and the column of each entry."""
-        return cls(torch.classes.lacewing.EtpPattern("csr", _index("crow", crow), _index("col", col), *shape))
+        return cls(torch.classes.lacewing.EtpPattern("csr", _index("crow", crow), _index("col", col), *_shape(shape)))
 
     @classmethod
     def csc(cls, ccol: Indices, row: Indices, shape: tuple[int, int]) -> SparsePattern:
         """From column pointers (O + 1,) and the row of each entry."""
-        return cls(torch.classes.lacewing.EtpPattern("csc", _index("ccol", ccol), _index("row", row), *shape))
+        return cls(torch.classes.lacewing.EtpPattern("csc", _index("ccol", ccol), _index("row", row), *_shape(shape)))
 
     @property
     def nnz(self) -> int:
@@ -85,11 +92,14 @@ class SparsePattern:
 
     def with_data(self, data: Tensor) -> SparseMatrix:
         """The same pattern with values: (nnz,), floating."""
+        plain("with_data", "values", data)
         self._handle.check(data)
         return SparseMatrix(self, data)
 
     def matmul(self, x: Tensor, values: Tensor) -> Tensor:
         """``x @ sparse(values)``: (..., I) -> (..., O), differentiable to any order for both."""
+        plain("SparsePattern.matmul", "x", x)
+        plain("SparsePattern.matmul", "values", values)
         if not torch.compiler.is_compiling():
             y: Tensor = self._handle.matmul(x, values)
             return y
@@ -100,16 +110,22 @@ class SparsePattern:
 
     def sampled_outer(self, x: Tensor, g: Tensor) -> Tensor:
         """``dw[p] = x[row p] * g[col p]``, summed over the batch: (I,), (O,) or (B, I), (B, O) -> (nnz,)."""
+        plain("sampled_outer", "x", x)
+        plain("sampled_outer", "g", g)
         dw: Tensor = self._handle.sampled_outer(x, g)
         return dw
 
     def yw_to_w(self, y: Tensor, t: Tensor) -> Tensor:
         """``t[k] * y[row k]``: y (I,), t (nnz,), each with a batch in front and states behind where it has them."""
+        plain("yw_to_w", "y", y)
+        plain("yw_to_w", "t", t)
         out: Tensor = self._handle.yw_to_w(y, t)
         return out
 
     def yw_to_w_transposed(self, y: Tensor, t: Tensor) -> Tensor:
         """``t[k] * y[col k]``: y (O,), t (nnz,), each with a batch in front and states behind where it has them."""
+        plain("yw_to_w_transposed", "y", y)
+        plain("yw_to_w_transposed", "t", t)
         out: Tensor = self._handle.yw_to_w_transposed(y, t)
         return out
 
@@ -118,7 +134,8 @@ class SparsePattern:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # Entries of a compressed pattern are sorted by the compressed index, whose pointers are its counts.
-        row, col, shape, format = state["row"], state["col"], state["shape"], state.get("format", "coo")
+        row, col, shape = parts_of("SparsePattern", state, "row", "col", "shape")
+        format = state.get("format", "coo")
         first, second = (col, row) if format == "csc" else (row, col)
         if format != "coo":
             counts = torch.bincount(first, minlength=shape[1] if format == "csc" else shape[0])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from torch import Tensor
 
+from .._plan import check_flag, check_text
+from ._arguments import check_callable, plain, plain_values
 from ._pattern import SparseMatrix, SparsePattern
 from ._units import Quantity, Units
 
@@ -18,6 +20,9 @@ Rule = Callable[..., Any]
 
 class Primitive:
     """A trainable operation ``y = impl(x, *values, **params)`` with four rules.
+
+    With ``batched`` all of them take batches, x (B, I), g (B, O), traces (B, ...); without, one sample each, and
+    executors map them over the batch.
 
     ``yw_to_w(g, trace)`` (no reduction), ``xy_to_dw(x, g, values)`` (vector-Jacobian product for the values, summed
     over the batch), ``init_drtrl(x, y, values, states)`` and ``init_pp(x, y, values, states)``. Values and traces are
@@ -30,6 +35,16 @@ class Primitive:
     ) -> None:
         self.name, self.impl, self.batched, self._trainable = name, impl, batched, trainable
         self._rules: dict[str, Rule] = {}
+        self._shipped: tuple[str, dict[str, Rule]] | None = None
+
+    @property
+    def overridden(self) -> bool:
+        """Whether rules other than those that ship are registered."""
+        return self._shipped is not None and self._rules != self._shipped[1]
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        # Those that ship are found by their name.
+        return super().__reduce_ex__(protocol) if self._shipped is None else self._shipped[0]
 
     def trainable(self, **params: Any) -> dict[str, int]:
         """The place of each trainable value among the arguments of ``impl``."""
@@ -45,18 +60,26 @@ class Primitive:
     ) -> None:
         """Sets the rules that are given."""
         rules = {"yw_to_w": yw_to_w, "xy_to_dw": xy_to_dw, "init_drtrl": init_drtrl, "init_pp": init_pp}
-        self._rules.update({name: rule for name, rule in rules.items() if rule is not None})
+        for name, rule in rules.items():
+            if rule is not None:
+                check_callable(self.name, name, rule)
+                self._rules[name] = rule
 
     def bind(self, x: Tensor, *values: Tensor, **params: Any) -> Tensor:
         """The value of the operation."""
         expected = len(self.trainable(**params))
         if len(values) != expected:
             raise ValueError(f"[lacewing.etp.{self.name}] it has {expected} trainable values, not {len(values)}")
+        plain(self.name, "x", x)
+        for value in values:
+            plain(self.name, "a value", value)
         y: Tensor = self.impl(x, *values, **params)
         return y
 
     def yw_to_w(self, g: Tensor, trace: Values, **params: Any) -> Values:
         """``out[p] = g[col p] * trace[p]``: g (B, O) or (B, O, S), traces (B, ...) or (B, ..., S), without B for mv."""
+        plain(self.name, "g", g)
+        plain_values(self.name, "trace", trace)
         if "yw_to_w" not in self._rules:
             raise NotImplementedError(
                 f"[lacewing.etp.{self.name}] yw_to_w is not registered: register_etp_rules sets it"
@@ -66,6 +89,9 @@ class Primitive:
 
     def xy_to_dw(self, x: Tensor, g: Tensor, weights: Values, **params: Any) -> Values:
         """The vector-Jacobian product for the values, summed over the batch."""
+        plain(self.name, "x", x)
+        plain(self.name, "g", g)
+        plain_values(self.name, "weights", weights)
         if "xy_to_dw" in self._rules:
             out: Values = self._rules["xy_to_dw"](x, g, weights, **params)
             return out
@@ -75,6 +101,7 @@ class Primitive:
 
     def init_drtrl(self, x: Tensor, y: Tensor, weights: Values, states: int) -> Values:
         """Zeros (B, *value.shape, S), without B for a vector x, leading dims of x flattened; dtype of the value."""
+        plain_values(self.name, "weights", weights)
         if "init_drtrl" in self._rules:
             out: Values = self._rules["init_drtrl"](x, y, weights, states)
             return out
@@ -83,6 +110,7 @@ class Primitive:
 
     def init_pp(self, x: Tensor, y: Tensor, weights: Values, states: int) -> Tensor:
         """Zeros (*y.shape, S), dtype of y."""
+        plain(self.name, "y", y)
         if "init_pp" in self._rules:
             out: Tensor = self._rules["init_pp"](x, y, weights, states)
             return out
@@ -108,8 +136,9 @@ def register_primitive(
     init_pp: Rule | None = None,
 ) -> Primitive:
     """A primitive of your own; ``trainable(params)`` maps names to places among the arguments of ``impl``."""
-    if not callable(impl):
-        raise TypeError(f"[lacewing.etp.register_primitive] impl must be callable, not {type(impl).__name__}")
+    check_text("etp.register_primitive", "name", name)
+    check_callable("register_primitive", "impl", impl)
+    check_flag("etp.register_primitive", "batched", batched)
     primitive = Primitive(name, impl, batched, trainable)
     register_etp_rules(primitive, yw_to_w=yw_to_w, xy_to_dw=xy_to_dw, init_drtrl=init_drtrl, init_pp=init_pp)
     return primitive
@@ -124,6 +153,10 @@ def register_etp_rules(
     init_pp: Rule | None = None,
 ) -> None:
     """Sets the rules of a primitive that are given."""
+    if not isinstance(primitive, Primitive):
+        raise TypeError(
+            f"[lacewing.etp.register_etp_rules] primitive must be a Primitive, not {type(primitive).__name__}"
+        )
     primitive.register_etp_rules(yw_to_w=yw_to_w, xy_to_dw=xy_to_dw, init_drtrl=init_drtrl, init_pp=init_pp)
 
 
@@ -155,7 +188,9 @@ def _shipped(name: str, kind: str, batched: bool) -> Primitive:
     def xy_to_dw(x: Tensor, g: Tensor, weights: Values, *, has_bias: bool = False, sparse_mat: Any = None) -> Values:
         return _ordered(native(kind, sparse_mat, has_bias).xy_to_dw(x, g, weights))
 
-    return register_primitive(name, impl, batched, yw_to_w=yw_to_w, xy_to_dw=xy_to_dw)
+    primitive = register_primitive(name, impl, batched, yw_to_w=yw_to_w, xy_to_dw=xy_to_dw)
+    primitive._shipped = f"{name}_p", dict(primitive._rules)
+    return primitive
 
 
 def _ordered(values: Mapping[str, Tensor]) -> Values:
@@ -192,6 +227,10 @@ def sparse_matmul(
     """
     units = Units.of(x, w_data, bias)
     x_value, w_value, bias_value = units.magnitudes(x, w_data, bias)
+    plain("sparse_matmul", "x", x_value)
+    plain("sparse_matmul", "w_data", w_value)
+    if bias_value is not None:
+        plain("sparse_matmul", "bias", bias_value)
     primitive = etp_sp_mm_p if x_value.dim() >= 2 else etp_sp_mv_p
     values = (w_value,) if bias_value is None else (w_value, bias_value)
     y = primitive.bind(x_value, *values, sparse_mat=sparse_mat, has_bias=bias_value is not None)
@@ -200,6 +239,7 @@ def sparse_matmul(
 
 def dense_matmul(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``y = x @ weight (+ bias)`` with the rules of a dense matrix: weight (I, O)."""
+    plain("dense_matmul", "x", x)
     primitive = etp_mm_p if x.dim() >= 2 else etp_mv_p
     values = (weight,) if bias is None else (weight, bias)
     return primitive.bind(x, *values, has_bias=bias is not None)

@@ -1,4 +1,4 @@
-"""Physical units of arguments, where they are pint quantities. pint itself is never imported here."""
+"""Physical units of arguments, where they are pint quantities."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
+from ._arguments import has_units
+
 Quantity = Any
 
 
-def _has_units(value: Any) -> bool:
-    return hasattr(value, "magnitude") and hasattr(value, "units") and hasattr(value, "_REGISTRY")
-
-
 def _magnitude(value: Any) -> Any:
-    return value.magnitude if _has_units(value) else value
+    return value.magnitude if has_units(value) else value
 
 
 @dataclass(frozen=True)
@@ -28,25 +26,25 @@ class Units:
     @staticmethod
     def of(x: Any, w: Any, bias: Any) -> Units:
         """From the arguments of a product."""
-        carrier = next((value for value in (x, w, bias) if _has_units(value)), None)
+        carrier = next((value for value in (x, w, bias) if has_units(value)), None)
         if carrier is None:
             return Units()
         registry = carrier._REGISTRY
         unit = registry.dimensionless
         for name, value in (("x", x), ("w_data", w)):
-            if _has_units(value) and registry.Quantity(0.0, value.units).to_base_units().magnitude != 0:
+            if has_units(value) and registry.Quantity(0.0, value.units).to_base_units().magnitude != 0:
                 raise ValueError(
                     f"[lacewing.etp.sparse_matmul] {name} has unit {value.units}, whose zero is not zero: it has no "
                     "product"
                 )
-            unit = unit * (value.units if _has_units(value) else registry.dimensionless)
+            unit = unit * (value.units if has_units(value) else registry.dimensionless)
         return Units(registry, unit)
 
     def magnitudes(self, x: Any, w: Any, bias: Any) -> tuple[Tensor, Tensor, Tensor | None]:
         """Plain tensors; the bias in the unit of the product."""
         if bias is None or self.unit is None:
             return _magnitude(x), _magnitude(w), bias
-        given = bias.units if _has_units(bias) else self.registry.dimensionless
+        given = bias.units if has_units(bias) else self.registry.dimensionless
         if not given.is_compatible_with(self.unit):
             raise ValueError(
                 f"[lacewing.etp.sparse_matmul] bias has unit {given}, which cannot be converted to {self.unit}, the "

@@ -1,4 +1,7 @@
 // The executors through the C++ API: exactness against autograd through time, the user's own cells and primitives.
+#include <thread>
+#include <vector>
+
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -116,6 +119,99 @@ TEST(Executor, AbsorbsSeveralStepsWithTheSameBits) {
   }
 }
 
+TEST(Executor, IsExactForARecurrenceByPosition) {
+  const Problem problem;
+  const at::Tensor start = at::randn({6}, at::kDouble);
+  const auto cell = coupled_cell();
+  const at::Tensor weight = problem.weight.clone().requires_grad_();
+  const at::Tensor own = start.clone().requires_grad_();
+  at::Tensor h = at::zeros({3, 6, 2}, at::kDouble);
+  at::Tensor loss = at::zeros({}, at::kDouble);
+  for (std::int64_t t = 0; t < 8; ++t) {
+    h = cell->forward(sparse_matmul(problem.x[t], weight, problem.pattern) + cell->output(h) * own, h);
+    loss = loss + h.square().sum();
+  }
+  const auto expected = torch::autograd::grad({loss}, {weight, own});
+  const Connection connection = problem.connection();
+  const Connection recurrent{elementwise_primitive(false), {{"weight", start.clone()}}};
+  Executor executor(cell, connection, recurrent);
+
+  for (std::int64_t t = 0; t < 8; ++t) {
+    executor.backward(executor.step(problem.x[t]).square().sum());
+  }
+
+  EXPECT_EQ(executor.analysis().exactness, Exactness::exact);
+  EXPECT_LT(relative_error(connection.trainable.at("weight").grad(), expected[0]), 1e-10);
+  EXPECT_LT(relative_error(recurrent.trainable.at("weight").grad(), expected[1]), 1e-10);
+}
+
+TEST(Executor, CallsOfSeveralThreadsTakeTurns) {
+  const Problem problem;
+  Executor executor(make_cell(CellOptions{}), problem.connection());
+  const auto work = [&] {
+    for (int i = 0; i < 50; ++i) {
+      const auto turn = executor.hold();
+      executor.backward(executor.step(problem.x[0]).square().sum());
+    }
+  };
+
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i) {
+    threads.emplace_back(work);
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+
+  EXPECT_EQ(executor.steps(), 150);
+}
+
+TEST(Executor, LeavesFrozenValuesAsTheyAre) {
+  const Problem problem;
+  Connection connection = problem.connection();
+  connection.frozen = {"weight"};
+  Executor executor(make_cell(CellOptions{}), connection);
+
+  executor.backward(executor.step(problem.x[0]).square().sum());
+
+  EXPECT_FALSE(connection.trainable.at("weight").requires_grad());
+  EXPECT_FALSE(connection.trainable.at("weight").grad().defined());
+  connection.frozen = {"wait"};
+  EXPECT_THROW(Executor(make_cell(CellOptions{}), connection), c10::Error);
+}
+
+TEST(Executor, RollsNoTraceWithoutGradients) {
+  const Problem problem;
+  Executor executor(make_cell(CellOptions{}), problem.connection());
+  executor.step(problem.x[0]);
+
+  {
+    const c10::NoGradGuard no_grad;
+    EXPECT_FALSE(executor.step(problem.x[1]).requires_grad());
+  }
+
+  EXPECT_EQ(executor.traces().at("input.weight").abs().max().item<double>(), 0);
+  EXPECT_EQ(executor.steps(), 2);
+}
+
+TEST(Executor, SavesTheValuesToo) {
+  const Problem problem;
+  const Connection one = problem.connection();
+  const Connection other = problem.connection();
+  Executor from(make_cell(CellOptions{}), one);
+  Executor to(make_cell(CellOptions{}), other);
+  {
+    const c10::NoGradGuard no_grad;
+    at::Tensor(one.trainable.at("weight")).mul_(2);
+  }
+
+  to.load(from.save());
+
+  EXPECT_TRUE(other.trainable.at("weight").equal(one.trainable.at("weight")));
+}
+
+TEST(Cell, NeedsAFunction) { EXPECT_THROW(make_cell(1, {}), c10::Error); }
+
 TEST(Learner, TakesTheStepsOfTheExecutorAndTheOptimizer) {
   const Problem problem;
   const at::Tensor target = at::ones({3, 6}, at::kDouble);
@@ -150,6 +246,27 @@ TEST(Learner, TakesTheStepsOfTheExecutorAndTheOptimizer) {
                c10::Error);
 }
 
+TEST(Learner, SavesHowManyLossesThereWere) {
+  const Problem problem;
+  const at::Tensor target = at::ones({3, 6}, at::kDouble);
+  int updates = 0;
+  const auto make = [&] {
+    LearnerOptions options;
+    options.update_every = 2;
+    const auto executor = std::make_shared<Executor>(make_cell(CellOptions{}), problem.connection());
+    return Learner(executor, Optimizer{[&] { ++updates; }, [] {}}, options);
+  };
+  Learner first = make();
+  first.step(problem.x[0], target);
+  Learner second = make();
+
+  second.load(first.save());
+  second.step(problem.x[1], target);
+
+  EXPECT_EQ(updates, 1);
+  EXPECT_EQ(second.executor().steps(), 2);
+}
+
 /// y = x * w with a trace of its own, written by a user: only what Primitive demands.
 class Scaling : public Primitive {
  public:
@@ -175,6 +292,41 @@ TEST(Executor, TakesAPrimitiveOfTheUser) {
   };
 
   EXPECT_LT(relative_error(gradient(std::make_shared<Scaling>()), gradient(elementwise_primitive(false))), 1e-12);
+}
+
+/// A vector-Jacobian product that is twice what it should be.
+class Doubled : public Scaling {
+ public:
+  Values xy_to_dw(const at::Tensor& x, const at::Tensor& g, const Values&) const override {
+    return {{"weight", 2 * (x * g).sum(0)}};
+  }
+};
+
+/// Traces that begin with ones.
+class Begun : public Scaling {
+ public:
+  Values init_drtrl(const at::Tensor& x, const at::Tensor& y, const Values& values,
+                    std::int64_t states) const override {
+    return {{"weight", at::ones_like(Scaling::init_drtrl(x, y, values, states).at("weight"))}};
+  }
+  at::Tensor init_pp(const at::Tensor& x, const at::Tensor& y, const Values& values,
+                     std::int64_t states) const override {
+    return at::ones_like(Scaling::init_pp(x, y, values, states));
+  }
+};
+
+TEST(Executor, RefusesWrongRulesBeforeTheFirstStep) {
+  const at::Tensor x = at::randn({3, 4}, at::kDouble);
+  const auto executor = [&](const std::shared_ptr<Primitive>& primitive, Algorithm algorithm) {
+    const Connection connection{primitive, {{"weight", at::ones({4}, at::kDouble)}}};
+    return Executor(make_cell(CellOptions{}), connection, std::nullopt, ExecutorOptions{.algorithm = algorithm});
+  };
+
+  for (const Algorithm algorithm : {Algorithm::d_rtrl, Algorithm::pp_prop}) {
+    EXPECT_THROW(executor(std::make_shared<Doubled>(), algorithm).step(x), c10::Error);
+    EXPECT_THROW(executor(std::make_shared<Begun>(), algorithm).step(x), c10::Error);
+    EXPECT_EQ(executor(std::make_shared<Scaling>(), algorithm).step(x).size(0), 3);
+  }
 }
 
 /// One number for all outputs, which no trace by output can follow.
