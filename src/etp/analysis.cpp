@@ -143,7 +143,7 @@ Finding analyze_network(const Cell& cell, std::int64_t neurons, Recurrence recur
   }
   if (recurrence == Recurrence::between_neurons) {
     return {{Exactness::approximate,
-             "there are recurrent weights between neurons: D-RTRL leaves out the paths through them"},
+             "there are recurrent weights between neurons: D-RTRL leaves out the paths through recurrent weights"},
             false};
   }
   if (neurons > 0 && has_parameters(cell, neurons, recurrence != Recurrence::none, options)) {

@@ -43,6 +43,12 @@ inline void check_shape(const char* op, const char* argument, const at::Tensor& 
 /// (B, ...) as a contiguous (..., B): no copy where it is that already.
 inline at::Tensor batch_last(const at::Tensor& tensor) { return tensor.movedim(0, -1).contiguous(); }
 
+/// (B, ...) as a contiguous (..., B) that shares no memory with it.
+inline at::Tensor own(const at::Tensor& x) {
+  at::Tensor last = batch_last(x.detach());
+  return last.is_alias_of(x) ? last.clone() : last;
+}
+
 /// (..., B) as a (B, ...) view.
 inline at::Tensor batch_first(const at::Tensor& tensor) { return tensor.movedim(-1, 0); }
 

@@ -133,6 +133,7 @@ at::Tensor Executor::step(const at::Tensor& x) {
   impl_->version = impl_->state._version();
   impl_->check_finite(next, impl_->steps);
   if (!learns) {
+    impl_->singles = impl_->state.unbind(-1);
     return impl_->shown(next.detach());
   }
   // A cell with parameters of its own keeps its graph for them.
@@ -262,8 +263,8 @@ void Executor::flush() {
 
 std::vector<at::Tensor> Executor::states() const {
   const auto turn = hold();
-  TORCH_CHECK(impl_->differentiated.defined() && !impl_->in_window,
-              "[lacewing.etp.states] there is no step with gradients to show: call step() first");
+  TORCH_CHECK(!impl_->singles.empty() || (impl_->differentiated.defined() && !impl_->in_window),
+              "[lacewing.etp.states] there is no step to show: call step() first");
   std::vector<at::Tensor> out;
   for (std::int64_t a = 0; a < impl_->cell->states(); ++a) {
     const at::Tensor single =

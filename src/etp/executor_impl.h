@@ -29,12 +29,6 @@ constexpr const char* kStep = "etp.step";
 /// Steps that the traces absorb in one pass.
 constexpr std::size_t kMostAtOnce = 8;
 
-/// (B, I) as a contiguous (I, B) that shares no memory with it.
-inline at::Tensor own(const at::Tensor& x) {
-  const at::Tensor last = batch_last(x.detach());
-  return last.is_alias_of(x) ? last.clone() : last;
-}
-
 /// Under which a value is saved.
 inline std::string value_name(const Part& part, const std::string& key) { return "value." + part.name + "." + key; }
 

@@ -35,7 +35,7 @@ class PpProp : public Learning {
         check_initial_factor(*connection.primitive, factor, y, states);
       }
       if (i == 0) {
-        outputs_ = batch_last(factor.clone());  // of all parts
+        outputs_ = own(factor);  // of all parts
       }
     }
     absorbed_ = 0;

@@ -99,7 +99,7 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a list of biases": (
         lambda: etp.dense_matmul(torch.ones(5), torch.ones(5, 7), [1.0]),
-        r"etp_mv\] a value must be a tensor, not list",
+        r"etp_mv\] bias must be a tensor, not list",
     ),
     "a function as surrogate": (
         lambda: etp.lif(surrogate=torch.sigmoid),

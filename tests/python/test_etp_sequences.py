@@ -54,7 +54,7 @@ assert not others, others[0]
 @ALGORITHMS
 @pytest.mark.parametrize("cell", ["ready", "function"])
 def test_one_executor_in_three_threads_does_not_crash(cell: str, algorithm: str) -> None:
-    for _ in range(3):
+    for _ in range(2):
         found = subprocess.run([sys.executable, "-c", THREADS, cell, algorithm], capture_output=True, text=True)
 
         assert found.returncode == 0, found.stderr[-2000:]
@@ -136,7 +136,8 @@ def test_steps_without_gradients_roll_no_trace() -> None:
     calls.clear()
 
     with torch.no_grad():
-        executor.step(xs[1])
+        h = executor.step(xs[1])
+        assert torch.equal(executor.states()[0], h[..., 0])
     with torch.inference_mode():
         executor.step(xs[2])
 

@@ -70,9 +70,6 @@ class Primitive:
         expected = len(self.trainable(**params))
         if len(values) != expected:
             raise ValueError(f"[lacewing.etp.{self.name}] it has {expected} trainable values, not {len(values)}")
-        plain(self.name, "x", x)
-        for value in values:
-            plain(self.name, "a value", value)
         y: Tensor = self.impl(x, *values, **params)
         return y
 
@@ -169,6 +166,9 @@ def native(kind: str, sparse_mat: SparsePattern | SparseMatrix | None, has_bias:
 def _shipped(name: str, kind: str, batched: bool) -> Primitive:
     def impl(x: Tensor, *values: Tensor, has_bias: bool = False, sparse_mat: Any = None) -> Tensor:
         named = dict(zip(("weight", "bias"), values, strict=False))
+        plain(name, "x", x)
+        for key, value in named.items():
+            plain(name, key, value)
         if kind == "sparse" and torch.compiler.is_compiling():
             y = _pattern(sparse_mat).matmul(x, named["weight"])
             return y + named["bias"] if has_bias else y
