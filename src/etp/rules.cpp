@@ -77,8 +77,10 @@ Values vector_jacobian(const Primitive& primitive, const at::Tensor& x, const at
   return leaves;
 }
 
-/// xy_to_dw at the values as they are and beside them: a value of zero may hide what is wrong.
-void check_products(const Connection& connection, const at::Tensor& x, const at::Tensor& g, bool each, Draws& draw) {
+/// xy_to_dw at the values as they are and beside them: a value of zero may hide what is wrong. What is `random` gives
+/// other numbers each time.
+void check_products(const Connection& connection, const at::Tensor& x, const at::Tensor& g, bool each, bool random,
+                    Draws& draw) {
   const Primitive& primitive = *connection.primitive;
   for (const double apart : {0.0, 0.1}) {
     const Values values = draw.values(connection, apart);
@@ -91,8 +93,8 @@ void check_products(const Connection& connection, const at::Tensor& x, const at:
       check_each(primitive, "xy_to_dw for each sample", summed, values, x.size(0));
     }
     for (const auto& [key, wanted] : expected) {
-      if (!at::isfinite(wanted).all().item<bool>()) {
-        continue;  // moved out of the domain of forward
+      if (random || !at::isfinite(wanted).all().item<bool>()) {
+        continue;  // or moved out of the domain of forward
       }
       TORCH_CHECK(near(wanted, found.at(key), 1024), "[lacewing.etp.", primitive.name(),
                   "] xy_to_dw is not the vector-Jacobian product of forward: ", key, " differs by up to ",
@@ -164,15 +166,22 @@ std::optional<Analysis> analyze_rules(const Connection& connection, std::int64_t
   const at::Tensor x = draw({kProbeBatch, inputs});
   const at::Tensor factors = draw.factors({kProbeBatch, outputs});
   const Values values = detached(connection);
-  check_products(connection, x, factors, algorithm == Algorithm::d_rtrl, draw);
+  const bool random = !primitive.forward(x, values).equal(primitive.forward(x, values));
+  const Analysis as_random{Exactness::approximate, "forward of " + primitive.name() +
+                                                       " is random or keeps a state of its own: its derivatives are "
+                                                       "not those of the step"};
+  check_products(connection, x, factors, algorithm == Algorithm::d_rtrl, random, draw);
   if (algorithm == Algorithm::pp_prop) {
     check_initial_factor(primitive, primitive.init_pp(x, factors, values, states), factors, states);
-    return std::nullopt;
+    return random ? std::optional(as_random) : std::nullopt;
   }
   check_initial_traces(primitive, primitive.init_drtrl(x, factors, values, states), values, kProbeBatch, states);
   const Values wanted = primitive.each_xy_to_dw(x, factors, values);
   const Values found = primitive.yw_to_w(factors, primitive.each_xy_to_dw(x, at::ones_like(factors), values));
   check_each(primitive, "yw_to_w", found, values, kProbeBatch);
+  if (random) {
+    return as_random;
+  }
   for (const auto& [key, expected] : wanted) {
     if (!near(expected, found.at(key), 32)) {
       return Analysis{Exactness::approximate, "by the rules of " + primitive.name() + ", " + key +

@@ -213,6 +213,34 @@ def test_rules_get_the_form_that_they_are_registered_for(batched: bool, mapped: 
     assert dims == {rule: {2 if batched else 1} for rule in used}
 
 
+@ALGORITHMS
+def test_a_random_primitive_is_refused_unless_approximation_is_allowed(algorithm: str) -> None:
+    xs, loss = sequence("cpu", 2)
+    noisy = etp.register_primitive("noisy", lambda x, w: torch.dropout(x, 0.5, True) @ w, True, yw_to_w=_yw_to_w)
+
+    with pytest.raises(RuntimeError, match=r"refused: forward of noisy is random .*; allow_approximate goes on"):
+        _executor(noisy, algorithm).step(xs[0])
+    allowed = _executor(noisy, algorithm, allow_approximate=True)
+    run(allowed, xs, loss)
+
+    assert allowed.analysis.exactness == "approximate"
+    assert "forward of noisy is random" in allowed.analysis.reason
+
+
+@ALGORITHMS
+def test_an_executor_keeps_the_rules_that_it_was_made_with(algorithm: str) -> None:
+    xs, loss = sequence("cpu", 3)
+    primitive = _matrix(xy_to_dw=_xy_to_dw)
+    expected = run(_executor(primitive, algorithm), xs, loss)
+    executor = _executor(primitive, algorithm)
+    executor.backward(loss(0, executor.step(xs[0])))
+
+    etp.register_etp_rules(primitive, xy_to_dw=lambda x, g, w: {"weight": 2 * x.t() @ g}, yw_to_w=lambda g, t: dict(t))
+    found = run(executor, xs[1:], lambda t, h: loss(t + 1, h))
+
+    assert torch.equal(found[0], expected[0])
+
+
 def test_a_batched_rule_is_called_once_for_a_batch() -> None:
     calls = [0]
 

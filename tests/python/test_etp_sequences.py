@@ -271,5 +271,8 @@ def test_a_learner_tells_what_its_state_lacks() -> None:
             learner.load_state_dict({key: value for key, value in saved.items() if key != name})
     with pytest.raises(RuntimeError, match=r"\[lacewing\.etp\.load\] losses is missing"):
         learner.load_state_dict({**saved, "executor": {}})
+    wrong = [torch.ones(2), None, None, None]
+    with pytest.raises(ValueError, match=r"gradients\[0\] has shape \(2,\), but the parameter has shape \(21,\)"):
+        learner.load_state_dict({**saved, "gradients": wrong})
     with pytest.raises(ValueError, match="gradients has 1 entries, but there are 4 parameters"):
         learner.load_state_dict({**saved, "gradients": [None]})

@@ -64,16 +64,19 @@ class Connection:
         self.primitive = primitive
         # Read-only: an executor goes on with the tensors that it was made with.
         self.values = MappingProxyType(dict(values))
-        self._frozen = frozenset(frozen)
-        self._rules = Rules(primitive, params)
-        self._called = torch.classes.lacewing.EtpPrimitive.callback(
-            _callbacks.register(self._rules), primitive.name, self._rules.names, outputs
-        )
+        self._frozen, self._outputs, self._params = frozenset(frozen), outputs, dict(params)
 
-    @property
-    def _handle(self) -> Any:
-        """What C++ runs: rules that were registered over those that ship are called like those of the user."""
-        return self._called if self._native is None or self.primitive.overridden else self._native
+    def parts(self) -> tuple[Any, Rules | None]:
+        """What C++ runs, and the rules that it calls meanwhile, as they are registered now: keep a reference to them.
+
+        Rules that were registered over those that ship are called like those of the user.
+        """
+        if self._native is not None and not self.primitive.overridden:
+            return self._native, None
+        rules = Rules(self.primitive.snapshot(), self._params)
+        return torch.classes.lacewing.EtpPrimitive.callback(
+            _callbacks.register(rules), self.primitive.name, rules.names, self._outputs
+        ), rules
 
     @property
     def frozen(self) -> list[str]:

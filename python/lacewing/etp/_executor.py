@@ -88,11 +88,14 @@ class Executor:
         check_flag("etp.Executor", "allow_approximate", allow_approximate)
         check_flag("etp.Executor", "check_finite", check_finite)
         self.cell, self.input, self.recurrent = cell, first, again
+        first_handle, first_rules = first.parts()
+        again_handle, again_rules = (None, None) if again is None else again.parts()
+        self._rules = first_rules, again_rules  # C++ calls them by number
         self._handle = torch.classes.lacewing.EtpExecutor(
             handle,
-            first._handle,
+            first_handle,
             dict(first.values),
-            None if again is None else again._handle,
+            again_handle,
             {} if again is None else dict(again.values),
             first.frozen,
             [] if again is None else again.frozen,

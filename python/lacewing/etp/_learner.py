@@ -110,6 +110,12 @@ class Learner:
                 f"[lacewing.etp.Learner] gradients has {len(saved['gradients'])} entries, but there are "
                 f"{len(parameters)} parameters"
             )
+        for k, (parameter, gradient) in enumerate(zip(parameters, saved["gradients"], strict=True)):
+            if gradient is not None and gradient.shape != parameter.shape:
+                raise ValueError(
+                    f"[lacewing.etp.Learner] gradients[{k}] has shape {tuple(gradient.shape)}, but the parameter has "
+                    f"shape {tuple(parameter.shape)}"
+                )
         plain_values("load", "executor", saved["executor"])
         self._handle.load(dict(saved["executor"]))
         for name, part in self._modules().items():

@@ -42,6 +42,13 @@ class Primitive:
         """Whether rules other than those that ship are registered."""
         return self._shipped is not None and self._rules != self._shipped[1]
 
+    def snapshot(self) -> Primitive:
+        """The same with the rules of this moment."""
+        same = object.__new__(type(self))
+        same.__dict__.update(self.__dict__)
+        same._rules = dict(self._rules)
+        return same
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         # Those that ship are found by their name.
         return super().__reduce_ex__(protocol) if self._shipped is None else self._shipped[0]
