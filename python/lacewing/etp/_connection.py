@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._plan import check_flag, integer
+from .._plan import integer
 from . import _callbacks
 from ._arguments import plain, plain_values
 from ._pattern import SparseMatrix, SparsePattern
@@ -22,8 +22,8 @@ class Connection:
 
     ``Connection(pattern, weight, bias)`` is sparse, ``Connection.dense`` and ``Connection.elementwise`` the others that
     ship, and ``Connection.of(primitive, values, outputs)`` one of your own. ``frozen`` values stay as they are, those
-    of a reservoir: executors switch their ``requires_grad`` off. So it is for an ``nn.Parameter`` that requires none.
-    Of any other tensor ``requires_grad`` says nothing here, since it is off in every fresh one.
+    of a reservoir: True for all, or their names. An ``nn.Parameter`` that requires no grad is frozen too, and so is any
+    value whose ``requires_grad`` is switched off once the connection is made: before, it is off in every fresh tensor.
     """
 
     values: Mapping[str, Tensor]
@@ -36,14 +36,20 @@ class Connection:
         weight: Tensor,
         bias: Tensor | None = None,
         *,
-        frozen: bool = False,
+        frozen: bool | Iterable[str] = False,
     ) -> None:
         self._native = native("sparse", pattern, bias is not None)
         self._ship(etp_sp_mm_p, weight, bias, frozen, sparse_mat=pattern)
-        self._again = Connection, (pattern, weight, bias), {"frozen": frozen}
+        self._again = Connection, (pattern, weight, bias), {}
 
-    def _ship(self, primitive: Primitive, weight: Tensor, bias: Tensor | None, frozen: bool, **params: Any) -> None:
-        check_flag("etp.Connection", "frozen", frozen)
+    def _ship(
+        self,
+        primitive: Primitive,
+        weight: Tensor,
+        bias: Tensor | None,
+        frozen: bool | Iterable[str],
+        **params: Any,
+    ) -> None:
         values = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
         for name, value in values.items():
             plain("Connection", name, value)
@@ -51,20 +57,30 @@ class Connection:
         outputs = weight.shape[-1] if pattern is None and weight.dim() > 0 else 0
         if pattern is not None:
             outputs = (pattern.pattern if isinstance(pattern, SparseMatrix) else pattern).shape[1]
-        self._set(primitive, values, outputs, values if frozen else (), {"has_bias": bias is not None, **params})
+        self._set(primitive, values, outputs, frozen, {"has_bias": bias is not None, **params})
 
     def _set(
         self,
         primitive: Primitive,
         values: Mapping[str, Tensor],
         outputs: int,
-        frozen: Iterable[str],
+        frozen: bool | Iterable[str],
         params: Mapping[str, Any],
     ) -> None:
         self.primitive = primitive
         # Read-only: an executor goes on with the tensors that it was made with.
         self.values = MappingProxyType(dict(values))
-        self._frozen, self._outputs, self._params = frozenset(frozen), outputs, dict(params)
+        self._outputs, self._params = outputs, dict(params)
+        kept = set(values if frozen is True else () if frozen is False else frozen)
+        if unknown := sorted(kept - set(values)):
+            raise ValueError(f"[lacewing.etp.Connection] {unknown[0]} is frozen, but there is no such value")
+        for name, value in values.items():
+            if not value.is_leaf or not value.is_floating_point():
+                continue  # the executor refuses it
+            if name in kept:
+                value.requires_grad_(False)
+            elif not isinstance(value, torch.nn.Parameter):
+                value.requires_grad_()
 
     def parts(self) -> tuple[Any, Rules | None]:
         """What C++ runs, and the rules that it calls meanwhile, as they are registered now: keep a reference to them.
@@ -81,29 +97,30 @@ class Connection:
     @property
     def frozen(self) -> list[str]:
         """The names of the values that do not learn."""
-        kept = (n for n, v in self.values.items() if isinstance(v, torch.nn.Parameter) and not v.requires_grad)
-        return sorted(self._frozen.union(kept))
+        return sorted(name for name, value in self.values.items() if not value.requires_grad)
 
     def __reduce__(self) -> tuple[Any, ...]:
         function, args, keywords = self._again
-        return partial(function, **keywords), args
+        return partial(function, frozen=self.frozen, **keywords), args
 
     @classmethod
-    def dense(cls, weight: Tensor, bias: Tensor | None = None, *, frozen: bool = False) -> Connection:
+    def dense(cls, weight: Tensor, bias: Tensor | None = None, *, frozen: bool | Iterable[str] = False) -> Connection:
         """``y = x @ weight (+ bias)``: weight (I, O)."""
         connection = object.__new__(cls)
         connection._native = native("dense", None, bias is not None)
         connection._ship(etp_mm_p, weight, bias, frozen)
-        connection._again = Connection.dense, (weight, bias), {"frozen": frozen}
+        connection._again = Connection.dense, (weight, bias), {}
         return connection
 
     @classmethod
-    def elementwise(cls, weight: Tensor, bias: Tensor | None = None, *, frozen: bool = False) -> Connection:
+    def elementwise(
+        cls, weight: Tensor, bias: Tensor | None = None, *, frozen: bool | Iterable[str] = False
+    ) -> Connection:
         """``y = x * weight (+ bias)``: weight (O,)."""
         connection = object.__new__(cls)
         connection._native = native("elementwise", None, bias is not None)
         connection._ship(etp_elementwise_p, weight, bias, frozen)
-        connection._again = Connection.elementwise, (weight, bias), {"frozen": frozen}
+        connection._again = Connection.elementwise, (weight, bias), {}
         return connection
 
     @classmethod
@@ -113,13 +130,10 @@ class Connection:
         values: Mapping[str, Tensor],
         outputs: int,
         *,
-        frozen: Iterable[str] = (),
+        frozen: bool | Iterable[str] = False,
         **params: Any,
     ) -> Connection:
-        """A registered primitive with so many outputs, by its rules; ``params`` go to all of them.
-
-        ``frozen``: the names of values that do not learn.
-        """
+        """A registered primitive with so many outputs, by its rules; ``params`` go to all of them."""
         if not isinstance(primitive, Primitive):
             raise TypeError(
                 f"[lacewing.etp.Connection] primitive must be a Primitive (see register_primitive), not "
@@ -128,9 +142,8 @@ class Connection:
         plain_values("Connection", "values", values)
         connection = object.__new__(cls)
         connection._native = None
-        frozen = tuple(frozen)
         connection._set(primitive, values, integer("etp.Connection", "outputs", outputs), frozen, params)
-        connection._again = Connection.of, (primitive, dict(values), outputs), {"frozen": frozen, **params}
+        connection._again = Connection.of, (primitive, dict(values), outputs), params
         return connection
 
     _native: Any
