@@ -60,6 +60,10 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
         lambda: etp.Executor(etp.leaky(), etp.Connection.of(etp.etp_mm_p, {"weight": torch.ones(5, 7).long()}, 7)),
         r"Executor\] input.weight must be floating, not int64",
     ),
+    "a word as frozen": (
+        lambda: etp.Connection(PATTERN, WEIGHT.clone(), frozen="weight"),
+        r"Connection\] frozen must be a bool or a list of names, not 'weight'",
+    ),
     "a list as x": (
         lambda: etp.Executor(etp.leaky(), _connection()).step([1.0]),
         r"step\] x must be a tensor, not list",

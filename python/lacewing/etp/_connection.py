@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .._plan import integer
 from . import _callbacks
-from ._arguments import plain, plain_values
+from ._arguments import plain_values
 from ._pattern import SparseMatrix, SparsePattern
 from ._primitive import Primitive, etp_elementwise_p, etp_mm_p, etp_sp_mm_p, native
 
@@ -39,24 +39,23 @@ class Connection:
         frozen: bool | Iterable[str] = False,
     ) -> None:
         self._native = native("sparse", pattern, bias is not None)
-        self._ship(etp_sp_mm_p, weight, bias, frozen, sparse_mat=pattern)
+        outputs = (pattern.pattern if isinstance(pattern, SparseMatrix) else pattern).shape[1]
+        self._ship(etp_sp_mm_p, outputs, weight, bias, frozen, sparse_mat=pattern)
         self._again = Connection, (pattern, weight, bias), {}
 
     def _ship(
         self,
         primitive: Primitive,
+        outputs: int | None,
         weight: Tensor,
         bias: Tensor | None,
         frozen: bool | Iterable[str],
         **params: Any,
     ) -> None:
         values = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
-        for name, value in values.items():
-            plain("Connection", name, value)
-        pattern = params.get("sparse_mat")
-        outputs = weight.shape[-1] if pattern is None and weight.dim() > 0 else 0
-        if pattern is not None:
-            outputs = (pattern.pattern if isinstance(pattern, SparseMatrix) else pattern).shape[1]
+        plain_values("Connection", "values", values)
+        if outputs is None:  # the executor checks the shape
+            outputs = weight.shape[-1] if weight.dim() > 0 else 0
         self._set(primitive, values, outputs, frozen, {"has_bias": bias is not None, **params})
 
     def _set(
@@ -71,6 +70,8 @@ class Connection:
         # Read-only: an executor goes on with the tensors that it was made with.
         self.values = MappingProxyType(dict(values))
         self._outputs, self._params = outputs, dict(params)
+        if isinstance(frozen, str) or not isinstance(frozen, (bool, Iterable)):
+            raise TypeError(f"[lacewing.etp.Connection] frozen must be a bool or a list of names, not {frozen!r}")
         kept = set(values if frozen is True else () if frozen is False else frozen)
         if unknown := sorted(kept - set(values)):
             raise ValueError(f"[lacewing.etp.Connection] {unknown[0]} is frozen, but there is no such value")
@@ -106,21 +107,23 @@ class Connection:
     @classmethod
     def dense(cls, weight: Tensor, bias: Tensor | None = None, *, frozen: bool | Iterable[str] = False) -> Connection:
         """``y = x @ weight (+ bias)``: weight (I, O)."""
-        connection = object.__new__(cls)
-        connection._native = native("dense", None, bias is not None)
-        connection._ship(etp_mm_p, weight, bias, frozen)
-        connection._again = Connection.dense, (weight, bias), {}
-        return connection
+        return cls._of_kind("dense", etp_mm_p, weight, bias, frozen)
 
     @classmethod
     def elementwise(
         cls, weight: Tensor, bias: Tensor | None = None, *, frozen: bool | Iterable[str] = False
     ) -> Connection:
         """``y = x * weight (+ bias)``: weight (O,)."""
+        return cls._of_kind("elementwise", etp_elementwise_p, weight, bias, frozen)
+
+    @classmethod
+    def _of_kind(
+        cls, kind: str, primitive: Primitive, weight: Tensor, bias: Tensor | None, frozen: bool | Iterable[str]
+    ) -> Connection:
         connection = object.__new__(cls)
-        connection._native = native("elementwise", None, bias is not None)
-        connection._ship(etp_elementwise_p, weight, bias, frozen)
-        connection._again = Connection.elementwise, (weight, bias), {}
+        connection._native = native(kind, None, bias is not None)
+        connection._ship(primitive, None, weight, bias, frozen)
+        connection._again = getattr(Connection, kind), (weight, bias), {}
         return connection
 
     @classmethod
