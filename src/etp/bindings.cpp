@@ -118,7 +118,8 @@ struct CellObject : torch::CustomClassHolder {
 
 /// Words: kind, surrogate, reset. Flags: reset_gradient, filtered. Numbers: in the order of CellOptions.
 c10::intrusive_ptr<CellObject> make_ready(const std::vector<std::string>& words, const std::vector<std::int64_t>& flags,
-                                          const std::vector<double>& numbers, const OptionalTensor& betas) {
+                                          const std::vector<double>& numbers, const OptionalTensor& betas,
+                                          const c10::Dict<std::string, at::Tensor>& by_neuron) {
   TORCH_CHECK(words.size() == 3 && flags.size() == 2 && numbers.size() == 11,
               "[lacewing.etp.Cell] a cell has 3 words, 2 flags and 11 numbers");
   CellOptions options;
@@ -128,6 +129,7 @@ c10::intrusive_ptr<CellObject> make_ready(const std::vector<std::string>& words,
   options.reset_gradient = flags[0] != 0;
   options.filtered = flags[1] != 0;
   options.betas = betas;
+  options.by_neuron = from_dict(by_neuron);
   std::size_t i = 0;
   for (double* const number :
        {&options.membrane, &options.adaptation, &options.filter, &options.threshold, &options.beta, &options.gain,
@@ -261,9 +263,10 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
                          const NamedTensors& values,
                          std::int64_t states) { return self->primitive->init_pp(x, y, from_dict(values), states); });
   m.class_<CellObject>("EtpCell")
-      .def(torch::init([](const std::vector<std::string>& words, const std::vector<std::int64_t>& flags,
-                          const std::vector<double>& numbers,
-                          const OptionalTensor& betas) { return make_ready(words, flags, numbers, betas); }))
+      .def(torch::init(
+          [](const std::vector<std::string>& words, const std::vector<std::int64_t>& flags,
+             const std::vector<double>& numbers, const OptionalTensor& betas,
+             const NamedTensors& by_neuron) { return make_ready(words, flags, numbers, betas, by_neuron); }))
       .def_static("callback", make_callback)
       .def("states", [](const c10::intrusive_ptr<CellObject>& self) { return self->cell->states(); })
       .def("forward", [](const c10::intrusive_ptr<CellObject>& self, const at::Tensor& y,

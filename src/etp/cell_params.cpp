@@ -1,8 +1,13 @@
 #include "etp/cell_params.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <string_view>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/isfinite.h>
 
 #include <lacewing/dispatch/torch.h>
 
@@ -93,6 +98,26 @@ CellParams to_params(const CellOptions& options) {
                 "[lacewing.", kCell, "] betas must be real numbers, not ", dtype_text(options.betas->scalar_type()));
   }
   return params;
+}
+
+void check_by_neuron(const CellOptions& options) {
+  const std::map<std::string_view, std::vector<std::string_view>> known{
+      {"leaky", {"membrane"}},
+      {"lif", {"membrane", "threshold", "filter"}},
+      {"alif", {"membrane", "threshold", "filter", "adaptation"}},
+      {"gated", {"gate_input", "gate_state", "gate_bias", "candidate_state"}}};
+  for (const auto& [name, values] : options.by_neuron) {
+    const auto& names = known.at(options.kind);
+    TORCH_CHECK(std::find(names.begin(), names.end(), name) != names.end(), "[lacewing.", kCell, "] ", name, " of ",
+                options.kind, " cannot be one for each neuron");
+    TORCH_CHECK(values.defined() && values.dim() <= 1 && at::isFloatingType(values.scalar_type()), "[lacewing.", kCell,
+                "] ", name, " must be a floating tensor of shape (O,) or (), not ",
+                values.defined() ? shape_text(values.sizes()) + ", " + dtype_text(values.scalar_type()) : "undefined");
+    TORCH_CHECK(at::isfinite(values).all().item<bool>(), "[lacewing.", kCell, "] ", name, " must be finite");
+    const bool decays = name == "membrane" || name == "filter" || name == "adaptation";
+    TORCH_CHECK(!decays || values.ge(0).logical_and(values.le(1)).all().item<bool>(), "[lacewing.", kCell, "] ", name,
+                " must be between 0 and 1");
+  }
 }
 
 std::vector<std::int64_t> flags_of(const CellParams& params) {

@@ -9,8 +9,9 @@
 
 namespace lacewing::etp {
 
-/// Checks every option.
+/// Checks every option but `by_neuron`.
 kernels::CellParams to_params(const CellOptions& options);
+void check_by_neuron(const CellOptions& options);
 
 kernels::Surrogate surrogate_named(const char* op, std::string_view name);
 

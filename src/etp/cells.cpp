@@ -1,4 +1,5 @@
 // Cells: ready ones as compositions of torch's ops beside their fused kernel, and those of the user.
+#include <algorithm>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -40,28 +41,44 @@ class ReadyCell : public Cell {
   explicit ReadyCell(const CellOptions& options) : options_(options), params_(to_params(options)) {
     TORCH_CHECK(!options.betas || at::isfinite(*options.betas).all().item<bool>(),
                 "[lacewing.etp.Cell] betas must be finite");
+    check_by_neuron(options);
   }
 
   std::int64_t states() const override { return kernels::states_of(params_); }
   bool position_wise() const override { return true; }
-  const CellOptions* ready() const override { return learns_betas() ? nullptr : &options_; }
+  const CellOptions* ready() const override { return learns() || !options_.by_neuron.empty() ? nullptr : &options_; }
 
   std::optional<double> shared_decay() const override {
-    return kernels::linear_membrane(params_) ? std::optional<double>(params_.membrane) : std::nullopt;
+    const bool one = options_.by_neuron.count("membrane") == 0;
+    return one && kernels::linear_membrane(params_) ? std::optional<double>(params_.membrane) : std::nullopt;
   }
 
   void check_neurons(std::int64_t neurons) const override {
-    TORCH_CHECK(!options_.betas || options_.betas->size(0) == neurons, "[lacewing.etp.Cell] betas has ",
-                options_.betas->size(0), " entries, but there are ", neurons, " neurons");
+    const auto check = [neurons](const std::string& name, const at::Tensor& values) {
+      TORCH_CHECK(values.dim() == 0 || values.size(0) == neurons, "[lacewing.etp.Cell] ", name, " has ", values.size(0),
+                  " entries, but there are ", neurons, " neurons");
+    };
+    if (options_.betas) {
+      check("betas", *options_.betas);
+    }
+    for (const auto& [name, values] : options_.by_neuron) {
+      check(name, values);
+    }
   }
 
   at::Tensor forward(const at::Tensor& y, const at::Tensor& h) const override {
     const at::Tensor v = h.select(-1, 0);
     switch (params_.kind) {
-      case kernels::CellKind::leaky: return (params_.membrane * v + y).unsqueeze(-1);
+      case kernels::CellKind::leaky:
+        return with("membrane", params_.membrane, y, [&](const auto& m) { return m * v + y; }).unsqueeze(-1);
       case kernels::CellKind::gated: {
-        const at::Tensor z = at::sigmoid(params_.gate_input * y + params_.gate_state * v + params_.gate_bias);
-        return (v + z * (at::tanh(y + params_.candidate_state * v) - v)).unsqueeze(-1);
+        const at::Tensor from_y = with("gate_input", params_.gate_input, y, [&](const auto& w) { return w * y; });
+        const at::Tensor from_v = with("gate_state", params_.gate_state, y, [&](const auto& w) { return w * v; });
+        const at::Tensor z = at::sigmoid(
+            with("gate_bias", params_.gate_bias, y, [&](const auto& bias) { return from_y + from_v + bias; }));
+        const at::Tensor candidate =
+            at::tanh(with("candidate_state", params_.candidate_state, y, [&](const auto& w) { return y + w * v; }));
+        return (v + z * (candidate - v)).unsqueeze(-1);
       }
       case kernels::CellKind::lif:
       case kernels::CellKind::alif: break;
@@ -73,15 +90,17 @@ class ReadyCell : public Cell {
     if (params_.reset == kernels::Reset::to_zero) {
       kept = v - v * reset;
     } else if (params_.reset == kernels::Reset::subtract) {
-      input = y - params_.threshold * reset;
+      input = with("threshold", params_.threshold, y, [&](const auto& t) { return y - t * reset; });
     }
-    std::vector<at::Tensor> next{params_.membrane * kept + input};
+    std::vector<at::Tensor> next{
+        with("membrane", params_.membrane, y, [&](const auto& m) { return m * kept + input; })};
     if (params_.kind == kernels::CellKind::alif) {
-      next.push_back(params_.adaptation * h.select(-1, 1) + z);
+      next.push_back(with("adaptation", params_.adaptation, y, [&](const auto& m) { return m * h.select(-1, 1) + z; }));
     }
     if (params_.filtered) {
       const at::Tensor fresh = output(at::stack(next, -1));
-      next.push_back(params_.filter * h.select(-1, states() - 1) + (1 - params_.filter) * fresh);
+      next.push_back(with("filter", params_.filter, y,
+                          [&](const auto& m) { return m * h.select(-1, states() - 1) + (1 - m) * fresh; }));
     }
     return at::stack(next, -1);
   }
@@ -93,7 +112,10 @@ class ReadyCell : public Cell {
     // unbind, whose gradient is one stack (that of select is zeros and a copy for each state), and with the batch last,
     // as the state lies: so the gradient needs no copy on its way to the trace.
     const std::vector<at::Tensor> states = h.movedim(0, -1).unbind(-2);
-    at::Tensor over = states[0] - params_.threshold;
+    const auto threshold = options_.by_neuron.find("threshold");
+    at::Tensor over = threshold == options_.by_neuron.end()
+                          ? states[0] - params_.threshold
+                          : states[0] - threshold->second.to(h.options()).unsqueeze(-1);
     if (params_.kind == kernels::CellKind::alif) {
       over = options_.betas ? over - options_.betas->to(h.options()).unsqueeze(-1) * states[1]
                             : at::sub(over, states[1], params_.beta);
@@ -104,7 +126,7 @@ class ReadyCell : public Cell {
   Linearization linearize(const at::Tensor& y, const at::Tensor& h) const override {
     if (!fused(y)) {
       Linearization step = Cell::linearize(y, h);
-      step.next = learns_betas() ? step.next : step.next.detach();
+      step.next = learns() ? step.next : step.next.detach();
       return step;
     }
     const auto [next, df, decay] = step_cell(options_, batch_last(y.detach()), batch_last(h.detach()));
@@ -114,19 +136,30 @@ class ReadyCell : public Cell {
   at::Tensor advance(const at::Tensor& y, const at::Tensor& h, const at::Tensor& ef, double alpha) const override {
     if (!fused(y)) {
       const at::Tensor next = Cell::advance(y, h, ef, alpha);
-      return learns_betas() ? next : next.detach();
+      return learns() ? next : next.detach();
     }
     return batch_first(step_cell_factor(options_, batch_last(y.detach()), batch_last(h.detach()), ef, alpha));
   }
 
  private:
-  /// They get their gradient through forward().
-  bool learns_betas() const { return options_.betas && options_.betas->requires_grad(); }
+  /// Whether constants get a gradient, through forward().
+  bool learns() const {
+    return (options_.betas && options_.betas->requires_grad()) ||
+           std::any_of(options_.by_neuron.begin(), options_.by_neuron.end(),
+                       [](const auto& each) { return each.second.requires_grad(); });
+  }
 
-  /// The reference backend, half precision and betas that learn derive the Jacobian from forward().
+  /// The reference backend, half precision and constants that are tensors derive the Jacobian from forward().
   bool fused(const at::Tensor& y) const {
-    return !learns_betas() && backend() != Backend::reference &&
+    return ready() != nullptr && backend() != Backend::reference &&
            (y.scalar_type() == at::kFloat || y.scalar_type() == at::kDouble);
+  }
+
+  /// f of a constant: of a number, or of the tensor that stands in its place, with the dtype and device of `like`.
+  template <typename F>
+  at::Tensor with(const char* name, double number, const at::Tensor& like, const F& f) const {
+    const auto found = options_.by_neuron.find(name);
+    return found == options_.by_neuron.end() ? f(number) : f(found->second.to(like.options()));
   }
 
   CellOptions options_;

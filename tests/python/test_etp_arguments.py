@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from etp_support import Network, relative_error, run, sequence
 from lacewing import etp
 
 PATTERN = etp.fixed_degree(5, 7, 3, seed=0)
@@ -177,35 +174,6 @@ def test_arguments_of_another_kind_get_a_sentence(call: Callable[[], object], se
         call()
 
 
-@pytest.mark.parametrize("name", ["tau", "threshold", "gain", "width", "filter_tau"])
-@pytest.mark.parametrize("cell", [etp.lif, etp.alif], ids=["lif", "alif"])
-def test_a_constant_that_requires_grad_is_refused(cell: Callable[..., etp.Cell], name: str) -> None:
-    with pytest.raises(TypeError, match=rf"\[lacewing\.etp\..?lif\] {name} requires grad, but it is a constant"):
-        cell(**{name: torch.nn.Parameter(torch.tensor(3.0))})
-    with pytest.raises(
-        TypeError, match=rf"\[lacewing\.etp\..?lif\] {name} is one number for all neurons, not a tensor"
-    ):
-        cell(**{name: torch.full((7,), 3.0)})
-
-
-def test_constants_of_other_cells_that_require_grad_are_refused() -> None:
-    learns = torch.tensor(3.0, requires_grad=True)
-
-    for make in (etp.leaky, etp.gated, lambda v: etp.alif(adaptation_tau=v), lambda v: etp.alif(beta=v)):
-        with pytest.raises(TypeError, match="requires grad, but it is a constant of the cell and would not learn"):
-            make(learns)
-
-
-def test_tensors_of_one_number_are_numbers() -> None:
-    network, (xs, loss) = Network.random("cpu"), sequence("cpu", 4)
-    tau, beta = torch.tensor(15.0, dtype=torch.float64), torch.tensor(0.3, dtype=torch.float64)
-
-    found = run(network.executor(etp.alif(tau, beta=beta, threshold=torch.tensor([0.5]))), xs, loss)
-
-    expected = run(network.executor(etp.alif(15.0, beta=0.3, threshold=0.5)), xs, loss)
-    assert relative_error(found, expected) < 1e-14
-
-
 def test_a_state_that_lacks_an_entry_is_refused() -> None:
     executor = etp.Executor(etp.alif(), _connection())
     executor.step(torch.ones(2, 5))
@@ -271,11 +239,3 @@ BUILDERS = {
 def test_sizes_beyond_the_limit_are_refused_before_anything_is_drawn(build: Callable[[int], object], size: int) -> None:
     with pytest.raises(RuntimeError, match=rf"\[lacewing\.etp\..*\] sizes \(.*{size}\) exceed 2\^31 - 1"):
         build(size)
-
-
-def test_cells_are_copied_with_their_constants() -> None:
-    cell = etp.alif(12.0, beta=torch.tensor([0.3, 0.5]), threshold=0.4, reset_gradient=True)
-    y, h = torch.randn(3, 2), torch.randn(3, 2, 2)
-
-    for same in (copy.deepcopy(cell), pickle.loads(pickle.dumps(cell))):
-        assert torch.equal(same.forward(y, h), cell.forward(y, h))

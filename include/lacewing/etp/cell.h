@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -85,6 +86,10 @@ struct CellOptions {
   double gate_state = 1.0;
   double gate_bias = 0.0;
   double candidate_state = 1.0;
+  /// In place of the number of that name, one for each neuron, (O,), or one for all that learns, (): "membrane",
+  /// "adaptation", "filter", "threshold", or one of the gated cell's. Those that require grad get their same-step
+  /// gradient. Such a cell is composed of torch's ops.
+  std::map<std::string, at::Tensor> by_neuron = {};
 };
 
 /// Checks the options; throws c10::Error with one sentence. The step with its Jacobian is one fused kernel.

@@ -91,8 +91,10 @@ class _ReadyCell(Cell):
         check_flag(f"etp.{kind}", "reset_gradient", values["reset_gradient"])
         words = [kind, values["surrogate"], values["reset"]]
         flags = [int(values["reset_gradient"]), int(values["filtered"])]
-        numbers = [number(kind, name, values[name]) for name in list(values)[4:]]
-        self._made = torch.classes.lacewing.EtpCell(words, flags, numbers, betas)
+        given = {name: values[name] for name in list(values)[4:]}
+        by_neuron = {name: value for name, value in given.items() if _is_by_neuron(name, value)}
+        numbers = [0.5 if name in by_neuron else number(kind, name, value) for name, value in given.items()]
+        self._made = torch.classes.lacewing.EtpCell(words, flags, numbers, betas, by_neuron)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"kind": self.kind, "betas": self.betas, "options": self.options}
@@ -102,14 +104,29 @@ class _ReadyCell(Cell):
         _ReadyCell.__init__(self, kind, betas, **options)
 
 
-def _decay(op: str, argument: str, tau: float) -> float:
+def _is_by_neuron(name: str, value: object) -> bool:
+    """Whether a constant is one for each neuron, or learns; those of surrogates are always numbers."""
+    return (
+        isinstance(value, Tensor)
+        and (value.numel() != 1 or value.requires_grad)
+        and name not in ("beta", "gain", "width")
+    )
+
+
+def _decay(op: str, argument: str, tau: float | Tensor) -> float | Tensor:
+    if isinstance(tau, Tensor) and tau.numel() != 1 and not tau.requires_grad:
+        if not tau.gt(0).all():
+            raise ValueError(f"[lacewing.etp.{op}] {argument} must be positive for each neuron")
+        return torch.exp(-1.0 / tau)
     constant = number(op, argument, tau)
     if not constant > 0:
         raise ValueError(f"[lacewing.etp.{op}] {argument} must be positive, not {constant:g}")
     return math.exp(-1.0 / constant)
 
 
-def _spiking(kind: str, tau: float, filter_tau: float | None, betas: Tensor | None = None, **options: Any) -> Cell:
+def _spiking(
+    kind: str, tau: float | Tensor, filter_tau: float | Tensor | None, betas: Tensor | None = None, **options: Any
+) -> Cell:
     return _ReadyCell(
         kind,
         betas,
@@ -120,21 +137,21 @@ def _spiking(kind: str, tau: float, filter_tau: float | None, betas: Tensor | No
     )
 
 
-def leaky(tau: float = 10.0) -> Cell:
-    """Leaky integrator, S = 1: ``v' = exp(-1/tau) v + y``."""
+def leaky(tau: float | Tensor = 10.0) -> Cell:
+    """Leaky integrator, S = 1: ``v' = exp(-1/tau) v + y``; tau is a number, or (O,) with one for each neuron."""
     return _ReadyCell("leaky", membrane=_decay("leaky", "tau", tau))
 
 
 def lif(
-    tau: float = 20.0,
+    tau: float | Tensor = 20.0,
     *,
-    threshold: float = 1.0,
+    threshold: float | Tensor = 1.0,
     reset: str = "subtract",
     reset_gradient: bool = False,
     surrogate: str = "triangle",
     gain: float = 0.3,
     width: float = 1.0,
-    filter_tau: float | None = None,
+    filter_tau: float | Tensor | None = None,
 ) -> Cell:
     """Leaky integrate-and-fire, S = 1: ``v' = exp(-1/tau) v + y - threshold z`` with ``z = [v > threshold]``.
 
@@ -144,6 +161,9 @@ def lif(
     the same for all weights of an input, so that D-RTRL keeps one state less for each weight. ``surrogate``, with
     u = (v - threshold) / width and m = abs(u): ``"triangle"`` gain max(0, 1 - m), ``"fast_sigmoid"`` gain / (1 + m)^2,
     ``"arctan"`` gain / (1 + u^2), ``"gaussian"`` gain exp(-u^2 / 2), ``"boxcar"`` gain [m < 1].
+
+    ``tau``, ``filter_tau`` and ``threshold`` are numbers, or (O,) with one for each neuron; a threshold that requires
+    grad learns by its same-step gradient. Tensors cost the fused kernel: the step is composed of torch's ops then.
     """
     return _spiking(
         "lif",
@@ -159,22 +179,22 @@ def lif(
 
 
 def alif(
-    tau: float = 20.0,
-    adaptation_tau: float = 200.0,
+    tau: float | Tensor = 20.0,
+    adaptation_tau: float | Tensor = 200.0,
     beta: float | Tensor = 0.1,
     *,
-    threshold: float = 1.0,
+    threshold: float | Tensor = 1.0,
     reset: str = "subtract",
     reset_gradient: bool = False,
     surrogate: str = "triangle",
     gain: float = 0.3,
     width: float = 1.0,
-    filter_tau: float | None = None,
+    filter_tau: float | Tensor | None = None,
 ) -> Cell:
     """Adaptive LIF, S = 2: the threshold is raised by ``beta a``, with ``a' = exp(-1/adaptation_tau) a + z``.
 
     ``beta`` is a number, or (O,) with one for each neuron (0 makes it a plain LIF), which learn where they require
-    grad. The rest as for ``lif``: numbers, the same for all neurons.
+    grad; the fused kernel takes those that do not. The rest as for ``lif``.
     """
     betas = beta if isinstance(beta, Tensor) and beta.dim() > 0 else None
     return _spiking(
@@ -194,9 +214,12 @@ def alif(
 
 
 def gated(
-    gate_input: float = 1.0, gate_state: float = 1.0, gate_bias: float = 0.0, candidate_state: float = 1.0
+    gate_input: float | Tensor = 1.0,
+    gate_state: float | Tensor = 1.0,
+    gate_bias: float | Tensor = 0.0,
+    candidate_state: float | Tensor = 1.0,
 ) -> Cell:
-    """Position-wise gated cell, S = 1.
+    """Position-wise gated cell, S = 1; constants are numbers, or (O,) each, which learn where they require grad.
 
     ``h' = h + z (tanh(y + candidate_state h) - h)`` with
     ``z = sigmoid(gate_input y + gate_state h + gate_bias)``.

@@ -210,6 +210,25 @@ TEST(Executor, SavesTheValuesToo) {
   EXPECT_TRUE(other.trainable.at("weight").equal(one.trainable.at("weight")));
 }
 
+TEST(Cell, TakesConstantsForEachNeuron) {
+  const at::Tensor y = at::randn({5, 3}, at::kDouble);
+  const at::Tensor h = at::randn({5, 3, 1}, at::kDouble);
+  CellOptions options;
+  options.kind = "lif";
+  options.by_neuron = {{"membrane", at::tensor({0.9, 0.8, 0.7}, at::kDouble)},
+                       {"threshold", at::tensor({0.3, 0.4, 0.5}, at::kDouble)}};
+
+  const at::Tensor found = make_cell(options)->forward(y, h);
+
+  CellOptions last;
+  last.kind = "lif";
+  last.membrane = 0.7;
+  last.threshold = 0.5;
+  EXPECT_TRUE(found.select(1, 2).allclose(make_cell(last)->forward(y, h).select(1, 2), 1e-14));
+  options.by_neuron = {{"gain", at::ones({3})}};
+  EXPECT_THROW(make_cell(options), c10::Error);
+}
+
 TEST(Cell, NeedsAFunction) { EXPECT_THROW(make_cell(1, {}), c10::Error); }
 
 TEST(Learner, TakesTheStepsOfTheExecutorAndTheOptimizer) {
