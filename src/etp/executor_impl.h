@@ -59,9 +59,9 @@ struct Executor::Impl {
   std::vector<Taken> taken;
   at::Tensor differentiated;  ///< the state whose gradient is contracted: h(t) of a step, h(start) of a window
   at::Tensor returned;        ///< h(t) as the caller has it
-  autograd::NodePtr<StateGradient> gradient;  ///< where it arrives; null where it is differentiated.grad()
-  std::vector<at::Tensor> singles;            ///< the states of the last step one by one
-  Past past = std::make_shared<bool>(false);  ///< of all of these
+  autograd::NodePtr<StateGradient> gradient;               ///< where it arrives; null where it is differentiated.grad()
+  std::vector<at::Tensor> singles;                         ///< the states of the last step one by one
+  Past past = std::make_shared<std::atomic<bool>>(false);  ///< of all of these
   bool in_window = false;
 
   bool recurrent() const { return parts.size() > 1; }
@@ -223,7 +223,7 @@ struct Executor::Impl {
 
   void forget() {
     *past = true;
-    past = std::make_shared<bool>(false);
+    past = std::make_shared<std::atomic<bool>>(false);
     differentiated = at::Tensor();
     returned = at::Tensor();
     gradient = {};
@@ -354,7 +354,7 @@ struct Executor::Impl {
       return false;
     }
     CellStep& fused = taken.back().fused;
-    fused.gz = std::exchange(gradient->spikes, at::Tensor()).movedim(0, -1);
+    fused.gz = gradient->take_spikes().movedim(0, -1);
     fused.after = KeptState(batch_last(state));
     return true;
   }
@@ -369,7 +369,7 @@ struct Executor::Impl {
       }
       return g;
     }
-    const at::Tensor through = std::exchange(gradient->spikes, at::Tensor());
+    const at::Tensor through = gradient->take_spikes();
     g = gradient->take();
     if (through.defined()) {
       const at::Tensor found = state_gradient(through.movedim(0, -1));

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +17,7 @@
 namespace lacewing::etp {
 
 /// Shared by everything that a step or a window gave the caller: set once its turn is over.
-using Past = std::shared_ptr<bool>;
+using Past = std::shared_ptr<std::atomic<bool>>;
 
 inline void check_present(const Past& past) {
   TORCH_CHECK(!*past,
@@ -24,13 +27,10 @@ inline void check_present(const Past& past) {
 
 /// Stands behind what a step returns and keeps the gradients that arrive there: a leaf would copy them into the layout
 /// of the state first. Its outputs are the state, each of the S states, and then the spikes as often as they were asked
-/// for.
-struct StateGradient : torch::autograd::Node {
-  at::Tensor whole;                  ///< (B, O, S)
-  std::vector<at::Tensor> by_state;  ///< (B, O) each, undefined where the loss does not reach
-  at::Tensor spikes;                 ///< (B, O)
-
-  StateGradient(std::int64_t states, Past past) : by_state(static_cast<std::size_t>(states)), past_(std::move(past)) {}
+/// for. A backward pass that is not the executor's may run in another thread while the executor looks.
+class StateGradient : public torch::autograd::Node {
+ public:
+  StateGradient(std::int64_t states, Past past) : by_state_(static_cast<std::size_t>(states)), past_(std::move(past)) {}
 
   std::string name() const override { return "StateGradient"; }
   torch::autograd::variable_list apply(torch::autograd::variable_list&& grads) override {
@@ -38,38 +38,55 @@ struct StateGradient : torch::autograd::Node {
     const auto add = [](at::Tensor& sum, const at::Tensor& more) {
       sum = sum.defined() && more.defined() ? sum + more : more.defined() ? more : sum;
     };
-    add(whole, grads[0]);
+    const std::lock_guard lock(arriving_);
+    add(whole_, grads[0]);
     for (std::size_t i = 1; i < grads.size(); ++i) {
-      add(i <= by_state.size() ? by_state[i - 1] : spikes, grads[i]);
+      add(i <= by_state_.size() ? by_state_[i - 1] : spikes_, grads[i]);
     }
     return {};
   }
 
   bool any() const {
-    return whole.defined() || spikes.defined() ||
-           std::any_of(by_state.begin(), by_state.end(), [](const at::Tensor& each) { return each.defined(); });
+    const std::lock_guard lock(arriving_);
+    return spikes_.defined() || of_states();
   }
 
   bool only_spikes() const {
-    return spikes.defined() && !whole.defined() &&
-           std::none_of(by_state.begin(), by_state.end(), [](const at::Tensor& each) { return each.defined(); });
+    const std::lock_guard lock(arriving_);
+    return spikes_.defined() && !of_states();
   }
 
-  /// What has arrived, batch last; and forgets it.
+  /// That of the spikes, (B, O), or undefined; and forgets it.
+  at::Tensor take_spikes() {
+    const std::lock_guard lock(arriving_);
+    return std::exchange(spikes_, at::Tensor());
+  }
+
+  /// What else has arrived, batch last; and forgets it.
   Gradient take() {
+    const std::lock_guard lock(arriving_);
     Gradient out;
-    out.whole = whole.defined() ? whole.movedim(0, -1) : whole;
-    if (std::any_of(by_state.begin(), by_state.end(), [](const at::Tensor& each) { return each.defined(); })) {
-      for (at::Tensor& each : by_state) {
+    out.whole = whole_.defined() ? whole_.movedim(0, -1) : whole_;
+    if (any_single()) {
+      for (at::Tensor& each : by_state_) {
         out.by_state.push_back(each.defined() ? each.movedim(0, -1) : each);
         each = at::Tensor();
       }
     }
-    whole = at::Tensor();
+    whole_ = at::Tensor();
     return out;
   }
 
  private:
+  bool any_single() const {
+    return std::any_of(by_state_.begin(), by_state_.end(), [](const at::Tensor& each) { return each.defined(); });
+  }
+  bool of_states() const { return whole_.defined() || any_single(); }
+
+  mutable std::mutex arriving_;
+  at::Tensor whole_;                  ///< (B, O, S)
+  std::vector<at::Tensor> by_state_;  ///< (B, O) each, undefined where the loss does not reach
+  at::Tensor spikes_;                 ///< (B, O)
   Past past_;
 };
 
