@@ -92,8 +92,8 @@ bool has_parameters(const Cell& cell, std::int64_t neurons, bool recurrent, at::
     return false;
   }
   const c10::AutoGradMode grad_mode(true);
-  const at::Tensor h = at::zeros({1, neurons, cell.states()}, options);
-  return cell.forward(at::zeros({1, neurons}, options), h).requires_grad() ||
+  const at::Tensor h = at::zeros({kProbeBatch, neurons, cell.states()}, options);
+  return cell.forward(at::zeros({kProbeBatch, neurons}, options), h).requires_grad() ||
          (recurrent && cell.output(h).requires_grad());
 }
 
