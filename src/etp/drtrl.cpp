@@ -177,6 +177,9 @@ class RuleTrace : public PartTrace {
   void start(const at::Tensor& x, std::int64_t neurons, std::int64_t states) override {
     const at::Tensor y = at::empty({x.size(1), neurons}, x.options());
     stored = primitive().init_drtrl(batch_first(x), y, trainable(), states);
+    if (primitive().one_output_each()) {
+      return;
+    }
     check_initial_traces(primitive(), stored, trainable(), x.size(1), states);
     for (auto& [key, trace] : stored) {
       trace = trace.clone(at::MemoryFormat::Contiguous);  // the rule may keep what it gave
