@@ -121,24 +121,26 @@ def test_a_wrong_rule_is_told_before_the_first_step(algorithm: str, rules: dict[
 
 @ALGORITHMS
 def test_a_wrong_rule_hides_behind_no_value_of_zero(algorithm: str) -> None:
+    def impl(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return x @ w + b * w.sum(0)
+
     def xy_to_dw(x: Tensor, g: Tensor, weights: Values) -> Values:
-        return {"weight": x.t() @ g, "bias": 2 * g.sum(0) * weights["weight"].sum(0)}
+        through_bias = (g.sum(0) * weights["bias"]).expand(5, 7)
+        return {"weight": x.t() @ g + through_bias, "bias": 2 * g.sum(0) * weights["weight"].sum(0)}
 
     scaled = etp.register_primitive(
-        "scaled", lambda x, w, b: x @ w + b * w.sum(0), True, xy_to_dw=xy_to_dw,
+        "scaled",
+        impl,
+        True,
+        trainable=lambda _: {"weight": 1, "bias": 2},
+        xy_to_dw=xy_to_dw,
         yw_to_w=lambda g, t: {"weight": g.unsqueeze(-2) * t["weight"], "bias": g * t["bias"]},
-    )  # fmt: skip
-    values = {"weight": torch.zeros(5, 7, dtype=F64), "bias": torch.zeros(7, dtype=F64)}
-    connection = etp.Connection.of(scaled, values, outputs=7, has_bias=True)
-
-    with pytest.raises(TypeError, match="unexpected keyword argument"):  # a parameter goes to every rule
-        etp.Executor(etp.leaky(), connection, algorithm=algorithm).step(torch.randn(3, 5, dtype=F64))
-    etp.register_etp_rules(
-        scaled, xy_to_dw=lambda *args, has_bias: xy_to_dw(*args), yw_to_w=lambda *args, has_bias: _yw_to_w(*args)
     )
-    scaled.impl = lambda x, w, b, has_bias: x @ w + b * w.sum(0)
-    with pytest.raises(RuntimeError, match=r"\[lacewing\.etp\.scaled\] xy_to_dw is not the vector-Jacobian product"):
-        etp.Executor(etp.leaky(), connection, algorithm=algorithm).step(torch.randn(3, 5, dtype=F64))
+    values = {"weight": torch.zeros(5, 7, dtype=F64), "bias": torch.zeros(7, dtype=F64)}
+    executor = etp.Executor(etp.leaky(), etp.Connection.of(scaled, values, outputs=7), algorithm=algorithm)
+
+    with pytest.raises(RuntimeError, match="xy_to_dw is not the vector-Jacobian product of forward: bias differs"):
+        executor.step(torch.randn(3, 5, dtype=F64))
 
 
 def test_samples_that_depend_on_each_other_are_refused() -> None:
