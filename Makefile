@@ -40,6 +40,7 @@ build: bootstrap ## build the library and its C++ tests (PRESET=dev, release, cu
 	cmake --preset $(PRESET) -DPython_EXECUTABLE=$(PY_PATH)
 	cmake --build --preset $(PRESET) -j $(JOBS)
 
+demo: PRESET = release
 demo: build ## show what works, with pictures
 	$(RUN) examples/demo.py
 

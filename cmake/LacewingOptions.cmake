@@ -32,6 +32,9 @@ set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 add_library(lacewing_options INTERFACE)
 target_include_directories(lacewing_options INTERFACE
   "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+if(LACEWING_CHECK_INDICES)
+  target_compile_definitions(lacewing_options INTERFACE LACEWING_CHECK_INDICES)
+endif()
 target_compile_options(lacewing_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic>
   # ccache looks into precompiled headers only with this.

@@ -51,9 +51,11 @@ def as_size(op: str, argument: str, value: Any) -> int | None:
 
 
 def as_scale(op: str, values: Values, device: torch.device | None = None) -> Tensor | None:
-    """A scale given as a list becomes a tensor of double precision on a device; a tensor is kept, with its history."""
-    if values is None or isinstance(values, Tensor):
-        return values
+    """A list becomes a tensor of double precision on a device, integers do too; other tensors keep their history."""
+    if values is None:
+        return None
+    if isinstance(values, Tensor):
+        return values if values.is_floating_point() or values.is_complex() else values.double()
     try:
         complex_valued = any(isinstance(value, complex) for value in values)
         dtype = torch.complex128 if complex_valued else torch.float64
@@ -173,11 +175,38 @@ class _Info:
         parts = [f"{name}={_describe(getattr(self, name))}" for name in self._fields]
         return f"{type(self).__name__}({', '.join(parts)})"
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same fields on the same device: what is absent in one is absent in the other."""
+        if not isinstance(other, _Info) or type(other) is not type(self):
+            return NotImplemented
+        pairs = [(getattr(self, name), getattr(other, name)) for name in self._fields]
+        return self.device == other.device and all(_same(a, b) for a, b in pairs)
+
+    def __hash__(self) -> int:
+        return hash((type(self), tuple(self._plan.meta)))
+
+    def _asdict(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {name: getattr(self, name) for name in self._fields}
+
+    def _replace(self, **fields: Any) -> Any:
+        """Another info, with other values of these fields."""
+        unknown = fields.keys() - set(self._fields)
+        if unknown:
+            raise TypeError(f"[lacewing.{type(self).__name__}] there is no field {sorted(unknown)[0]!r}")
+        return self.with_scale(fields["scale"]) if fields.keys() == {"scale"} else type(self)(**self._asdict() | fields)
+
 
 def _copies(names: Sequence[str], tensors: Sequence[Tensor | None]) -> dict[str, Tensor | None]:
     """The fields of an info, which are its own."""
     with outside_transforms():
         return {name: None if t is None else t.clone() for name, t in zip(names, tensors, strict=True)}
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    return a is b or (not isinstance(a, Tensor) and not isinstance(b, Tensor) and a == b)
 
 
 def _describe(value: Any) -> str:

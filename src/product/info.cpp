@@ -54,9 +54,16 @@ std::vector<OptionalTensor*> indices_of(SparseScaleInfo::Fields& fields) {
   return {&fields.index, &fields.seg_out, &fields.gather_index};
 }
 
+/// A scale of integers is one of numbers, as a list of them is.
+OptionalTensor as_numbers(OptionalTensor scale) {
+  const bool integers = scale && scale->defined() && at::isIntegralType(scale->scalar_type(), /*includeBool=*/true);
+  return integers ? OptionalTensor(scale->to(at::kDouble)) : scale;
+}
+
 /// The fields with their indices copied, as int64.
 template <typename Fields>
 Fields copied(Fields fields) {
+  fields.scale = as_numbers(std::move(fields.scale));
   const OutsideTransforms outside;
   for (OptionalTensor* const index : indices_of(fields)) {
     *index = *index ? OptionalTensor((*index)->to(at::kLong, false, /*copy=*/true)) : std::nullopt;
@@ -170,7 +177,7 @@ SparseProductInfo::SparseProductInfo(const Fields& fields, const char* op) {
 
 SparseProductInfo::SparseProductInfo(std::optional<at::Tensor> scale, InfoPlan plan) {
   auto state = std::make_shared<State>();
-  state->fields.scale = std::move(scale);
+  state->fields.scale = as_numbers(std::move(scale));
   state->plan = checked(std::move(plan), "SparseProductInfo");
   state->fields.out_size = description(state->plan).rows;
   state->sorted = true;
@@ -203,7 +210,7 @@ SparseProductInfo SparseProductInfo::to(at::Device device) const {
 
 SparseProductInfo SparseProductInfo::with_scale(std::optional<at::Tensor> scale) const {
   auto state = std::make_shared<State>(*state_);
-  state->fields.scale = std::move(scale);
+  state->fields.scale = as_numbers(std::move(scale));
   SparseProductInfo info(*this);
   info.state_ = std::move(state);
   return info;
@@ -298,7 +305,7 @@ SparseScaleInfo::SparseScaleInfo(const Fields& fields, const char* op) {
 
 SparseScaleInfo::SparseScaleInfo(std::optional<at::Tensor> scale, InfoPlan plan) {
   auto state = std::make_shared<State>();
-  state->fields.scale = std::move(scale);
+  state->fields.scale = as_numbers(std::move(scale));
   state->plan = checked(std::move(plan), "SparseScaleInfo");
   state->fields.out_size = description(state->plan).rows;
   state->sorted = true;
@@ -330,7 +337,7 @@ SparseScaleInfo SparseScaleInfo::to(at::Device device) const {
 
 SparseScaleInfo SparseScaleInfo::with_scale(std::optional<at::Tensor> scale) const {
   auto state = std::make_shared<State>(*state_);
-  state->fields.scale = std::move(scale);
+  state->fields.scale = as_numbers(std::move(scale));
   SparseScaleInfo info(*this);
   info.state_ = std::move(state);
   return info;

@@ -102,6 +102,8 @@ std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entr
   } else if (entries) {
     TORCH_CHECK(!out_size || *out_size >= segment_count, check.prefix(), "out_size is ", out_size.value_or(0),
                 " but there are ", segment_count, " segments");
+    TORCH_CHECK(!unary || !segments.present() || !out_size || *out_size == segment_count, check.prefix(),
+                "seg_out has ", segment_count, " segments but out_size is ", out_size.value_or(0));
   }
   fields.entries = entries;
   const std::int64_t used = gather.present()     ? gather.limit

@@ -106,11 +106,17 @@ at::Tensor raw_meta(const at::Tensor& input1, const at::Tensor& input2, const Op
 /// The terms of a segment sum for this input, with T settled.
 SparseScaleInfo segment_info(const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
   check_operands(Kind::scale, kSegment, input, {}, false);
+  const auto check_segments = [&](std::int64_t segments) {
+    TORCH_CHECK_VALUE(!fields.out_size || segments >= *fields.out_size, "[lacewing.", kSegment, "] seg has ", segments,
+                      " segments but out_size is ", fields.out_size.value_or(0));
+  };
+  if (fields.seg_out && fields.seg_out->dim() == 1) {
+    check_segments(fields.seg_out->size(0) - 1);
+  }
   const SparseScaleInfo info = SparseScaleInfo(fields, kSegment).to(input.device()).resolved(input.size(-2));
-  const auto meta = structure::PlanMeta::from(info.plan().meta).resolved(input.size(-2));
-  const std::int64_t segments = fields.seg_out ? fields.seg_out->size(0) - 1 : meta.terms;
-  TORCH_CHECK_VALUE(!fields.out_size || segments >= *fields.out_size, "[lacewing.", kSegment, "] seg has ", segments,
-                    " segments but out_size is ", fields.out_size.value_or(0));
+  if (!fields.seg_out) {
+    check_segments(structure::PlanMeta::from(info.plan().meta).resolved(input.size(-2)).terms);
+  }
   check_product(Kind::scale, kSegment, input, {}, info.scale(), info.plan().array, info.plan().meta, false);
   return info;
 }

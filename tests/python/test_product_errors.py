@@ -155,15 +155,6 @@ def test_scale_of_another_shape(op: Op, shape: tuple[int, ...], device: str) -> 
 
 
 @each_op
-@pytest.mark.parametrize("dtype", [torch.int64, torch.bool], ids=str)
-def test_scale_of_integers(op: Op, dtype: torch.dtype, device: str) -> None:
-    case = make_case(op, device=device)
-
-    with pytest.raises(REFUSED, match=tag(op) + r"scale must have dtype float16"):
-        op.function(case.x, case.y, case.info.with_scale(case.scale.to(dtype)))
-
-
-@each_op
 def test_complex_scale_of_real_operands(op: Op, device: str) -> None:
     case = make_case(op, device=device)
 
@@ -333,10 +324,9 @@ def test_bad_input_of_sparse_scale(change, message: str, device: str) -> None:
     ("scale", "message"),
     [
         (torch.ones(3), r"scale must have shape \(2,\)"),
-        (torch.ones(2, dtype=torch.int64), r"scale must have dtype float16"),
         (torch.ones(2, dtype=torch.complex64), r"scale is complex but the input is real"),
     ],
-    ids=["shape", "dtype", "complex"],
+    ids=["shape", "complex"],
 )
 def test_bad_scale_of_sparse_scale(scale: torch.Tensor, message: str, device: str) -> None:
     x = random_values([2, 5, 3], torch.float32, 1, device)

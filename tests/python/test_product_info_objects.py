@@ -114,3 +114,54 @@ def test_backward_plans_are_derived_once() -> None:
         product(case.info, x, case.y).sum().backward()
 
     assert len(case.info._derived) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.bool], ids=str)
+def test_a_scale_of_integers_is_the_list_of_them(dtype: torch.dtype, device: str) -> None:
+    case = make_case(OPS["mul"], device=device)
+    scale = (case.scale > 0).to(dtype)
+    of_list = case.info.with_scale(scale.tolist()).to(device)
+
+    of_tensor = case.info.with_scale(scale)
+
+    assert torch.equal(product(of_tensor, case.x, case.y), product(of_list, case.x, case.y))
+    assert of_tensor.scale.dtype == torch.float64
+    assert SparseProductInfo(scale, torch.zeros(scale.numel(), dtype=torch.int64)).scale.dtype == torch.float64
+
+
+def test_infos_of_the_same_fields_are_equal(device: str) -> None:
+    make = lambda **fields: SparseProductInfo(**({"scale": [1.0, 2.0], "index1": [0, 1], "seg_out": [0, 2]} | fields))
+    info = make().to(device)
+
+    assert info == make().to(device)
+    assert hash(info) == hash(make().to(device))
+    assert info != make(scale=[1.0, 3.0]).to(device)
+    assert info != make(index1=[1, 0]).to(device)
+    assert info != make(scale=None).to(device)
+    assert info != "an info"
+    assert make(index1=None, seg_out=None) != lacewing.SparseScaleInfo([1.0, 2.0])
+
+
+def test_fields_by_name_make_the_info_again(device: str) -> None:
+    info = make_case(OPS["mul"], device=device).info
+
+    assert SparseProductInfo(**info._asdict()) == info
+    assert list(info._asdict()) == ["scale", "index1", "index2", "seg_out", "gather_index", "index_out", "out_size"]
+
+
+def test_replaced_fields_are_checked_and_the_others_kept() -> None:
+    info = SparseProductInfo([1.0, 2.0], [0, 1], [1, 1], [0, 2])
+
+    other = info._replace(index2=[0, 1])
+
+    assert other == SparseProductInfo([1.0, 2.0], [0, 1], [0, 1], [0, 2])
+    assert info._replace(scale=[3.0, 4.0]) == SparseProductInfo([3.0, 4.0], [0, 1], [1, 1], [0, 2])
+    with pytest.raises(TypeError, match=r"\[lacewing.SparseProductInfo\] there is no field 'index3'"):
+        info._replace(index3=[0, 1])
+    with pytest.raises(RuntimeError, match="index1"):
+        info._replace(index1=[0])
+
+
+def test_a_scale_info_has_a_segment_for_each_row() -> None:
+    with pytest.raises(RuntimeError, match=r"\[lacewing.SparseScaleInfo\] seg_out has 1 segments but out_size is 3"):
+        lacewing.SparseScaleInfo([1.0, 2.0], [0, 1], [0, 2], out_size=3)

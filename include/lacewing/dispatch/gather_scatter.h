@@ -1,7 +1,7 @@
 // gather and scatter_add over rows of matrices: the tag and the views fix device and scalar type, so
 // nothing is dispatched inside. Executing allocates nothing and, on CUDA, never waits for the device.
 //
-// Indices are trusted to be in range; debug builds (NDEBUG not defined) check them, which on CUDA
+// Indices are trusted to be in range; builds with LACEWING_CHECK_INDICES check them, which on CUDA
 // copies them to the host. Float16 and bfloat16 are added in float.
 #pragma once
 
@@ -192,19 +192,19 @@ template <typename Tag, typename Executor, typename Src, typename Dst, typename 
 void gather(Tag t, const Executor& executor, Src src, Dst dst, Idx idx) {
   detail::check_rows("gather", "dst", dst.rows, idx.count);
   detail::check_cols("gather", src.cols, dst.cols);
-  debug_check_indices("gather", executor, idx, src.rows, IndexRule::in_range);
+  check_where_asked("gather", executor, idx, src.rows, IndexRule::in_range);
   detail::for_each_row_block<Src::device>(t, executor, idx.count, src.cols,
                                           detail::GatherRow<Src, Dst, Idx>{src, dst, idx});
 }
 
 /// dst(idx[k], c) += src(k, c) for distinct idx[k]. Deterministic; no atomics. Duplicates are a data
-/// race: debug builds throw std::invalid_argument.
+/// race: builds with LACEWING_CHECK_INDICES throw std::invalid_argument.
 template <typename Tag, typename Executor, typename Src, typename Dst, typename Idx>
   requires row_operands<Tag, Executor, Src, Dst, Idx>
 void scatter_add(Tag t, const Executor& executor, Src src, Dst dst, Idx idx) {
   detail::check_rows("scatter_add", "src", src.rows, idx.count);
   detail::check_cols("scatter_add", src.cols, dst.cols);
-  debug_check_indices("scatter_add", executor, idx, dst.rows, IndexRule::distinct);
+  check_where_asked("scatter_add", executor, idx, dst.rows, IndexRule::distinct);
   detail::for_each_row_block<Src::device>(t, executor, idx.count, src.cols,
                                           detail::AddRow<Src, Dst, Idx>{src, dst, idx});
 }
@@ -217,10 +217,10 @@ template <typename Tag, typename Executor, typename Src, typename Dst, typename 
 void scatter_add_sorted(Tag t, const Executor& executor, Src src, Dst dst, Idx idx, Order order = {}) {
   detail::check_rows("scatter_add_sorted", "src", src.rows, idx.count);
   detail::check_cols("scatter_add_sorted", src.cols, dst.cols);
-  debug_check_indices("scatter_add_sorted", executor, idx, dst.rows, IndexRule::sorted);
+  check_where_asked("scatter_add_sorted", executor, idx, dst.rows, IndexRule::sorted);
   if constexpr (!std::is_same_v<Order, identity_order>) {
     detail::check_rows("scatter_add_sorted", "order", order.count, idx.count);
-    debug_check_indices("scatter_add_sorted", executor, order, src.rows, IndexRule::in_range);
+    check_where_asked("scatter_add_sorted", executor, order, src.rows, IndexRule::in_range);
   }
   detail::for_each_row_block<Src::device>(t, executor, idx.count, src.cols,
                                           detail::AddRun<Src, Dst, Idx, Order>{src, dst, idx, order});
@@ -233,7 +233,7 @@ template <typename Tag, typename Executor, typename Src, typename Dst, typename 
 void scatter_add_atomic(Tag t, const Executor& executor, Src src, Dst dst, Idx idx) {
   detail::check_rows("scatter_add_atomic", "src", src.rows, idx.count);
   detail::check_cols("scatter_add_atomic", src.cols, dst.cols);
-  debug_check_indices("scatter_add_atomic", executor, idx, dst.rows, IndexRule::in_range);
+  check_where_asked("scatter_add_atomic", executor, idx, dst.rows, IndexRule::in_range);
   detail::for_each_row_block<Src::device>(t, executor, idx.count, src.cols,
                                           detail::AddRowAtomic<Src, Dst, Idx>{src, dst, idx});
 }

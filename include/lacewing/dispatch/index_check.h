@@ -1,4 +1,5 @@
-// What gather and scatter_add demand of their indices, checked in debug builds only.
+// What gather and scatter_add demand of their indices, checked where LACEWING_CHECK_INDICES is defined (a CMake option
+// of that name): on CUDA that copies the indices to the host.
 #pragma once
 
 #include <cstdint>
@@ -86,12 +87,11 @@ std::vector<std::int64_t> indices_on_host(const CudaExecutor& executor, Idx idx)
 
 }  // namespace detail
 
-/// check_indices in debug builds, nothing otherwise.
+/// check_indices where LACEWING_CHECK_INDICES is defined, nothing otherwise.
 template <typename Executor, typename Idx>
-void debug_check_indices([[maybe_unused]] const char* op, [[maybe_unused]] const Executor& executor,
-                         [[maybe_unused]] Idx idx, [[maybe_unused]] std::int64_t rows,
-                         [[maybe_unused]] IndexRule rule) {
-#if !defined(NDEBUG)
+void check_where_asked([[maybe_unused]] const char* op, [[maybe_unused]] const Executor& executor,
+                       [[maybe_unused]] Idx idx, [[maybe_unused]] std::int64_t rows, [[maybe_unused]] IndexRule rule) {
+#if defined(LACEWING_CHECK_INDICES)
   check_indices(op, detail::indices_on_host(executor, idx), rows, rule);
 #endif
 }

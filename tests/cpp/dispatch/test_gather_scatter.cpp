@@ -120,21 +120,17 @@ TEST(ScatterAddSorted, TakesTheSourceRowsInAGivenOrder) {
   EXPECT_EQ(dst, (std::vector<float>{8, 5, 2}));
 }
 
-TEST(ScatterAddSorted, ChecksTheOrder) {
+TEST(ScatterAddSorted, ChecksTheLengthOfTheOrder) {
   const std::vector<float> src{1, 2, 4, 8};
   const std::vector<std::int32_t> sorted{0, 1, 1, 2};
-  const std::vector<std::int64_t> order{3, 0, 2, 4};
+  const std::vector<std::int64_t> order{3, 0, 2};
   std::vector<float> dst(3);
-  const auto run = [&](std::int64_t length) {
-    scatter_add_sorted(tag<cpu, f32>{}, serial_executor(), matrix_const_view<cpu, f32>{src.data(), 4, 1},
-                       matrix_mutable_view<cpu, f32>{dst.data(), 3, 1}, vector_const_view<cpu, i32>{sorted.data(), 4},
-                       vector_const_view<cpu, i64>{order.data(), length});
-  };
 
-  EXPECT_THROW(run(3), std::invalid_argument);
-#if !defined(NDEBUG)
-  EXPECT_THROW(run(4), std::invalid_argument);
-#endif
+  EXPECT_THROW(
+      scatter_add_sorted(tag<cpu, f32>{}, serial_executor(), matrix_const_view<cpu, f32>{src.data(), 4, 1},
+                         matrix_mutable_view<cpu, f32>{dst.data(), 3, 1}, vector_const_view<cpu, i32>{sorted.data(), 4},
+                         vector_const_view<cpu, i64>{order.data(), 3}),
+      std::invalid_argument);
 }
 
 TEST(ScatterAddSorted, RoundsNarrowSumsOnce) {
@@ -377,18 +373,6 @@ TEST(RowErrors, EachRuleNamesTheFirstIndexThatBreaksIt) {
             "[lacewing.scatter_add_sorted] index[2] = 1 is less than index[1] = 2: indices must not decrease");
   EXPECT_NO_THROW(check_indices("scatter_add_sorted", {0, 0, 3}, 4, IndexRule::sorted));
 }
-
-#if !defined(NDEBUG)
-TEST(RowErrors, DebugBuildsCheckThatIndicesAreDistinct) {
-  std::vector<float> data(4);
-  const std::vector<std::int32_t> index{1, 1};
-
-  EXPECT_THROW(
-      scatter_add(tag<cpu>{}, serial_executor(), matrix_const_view<cpu, f32>{data.data(), 2, 1},
-                  matrix_mutable_view<cpu, f32>{data.data() + 2, 2, 1}, vector_const_view<cpu, i32>{index.data(), 2}),
-      std::invalid_argument);
-}
-#endif
 
 }  // namespace
 }  // namespace lacewing::dispatch
