@@ -20,27 +20,34 @@ def unique_columns(indices: Tensor, shape: tuple[int, ...]) -> Tensor:
     return torch.stack(torch.unravel_index(torch.unique(keys), shape))
 
 
-def uniform(n: int, entries: int, seed: int) -> Tensor:
+CPU = torch.device("cpu")
+
+
+def _generator(seed: int, device: torch.device) -> torch.Generator:
+    return torch.Generator(device).manual_seed(seed)
+
+
+def uniform(n: int, entries: int, seed: int, device: torch.device = CPU) -> Tensor:
     """Erdos-Renyi."""
-    return torch.randint(n, (2, entries), generator=torch.Generator().manual_seed(seed))
+    return torch.randint(n, (2, entries), generator=_generator(seed, device), device=device)
 
 
-def rmat(n: int, entries: int, seed: int) -> Tensor:
+def rmat(n: int, entries: int, seed: int, device: torch.device = CPU) -> Tensor:
     """R-MAT with the usual quadrants 0.57, 0.19, 0.19, 0.05: hubs, and many duplicates."""
-    generator = torch.Generator().manual_seed(seed)
-    indices = torch.zeros(2, entries, dtype=torch.int64)
+    generator = _generator(seed, device)
+    indices = torch.zeros(2, entries, dtype=torch.int64, device=device)
     for _ in range((n - 1).bit_length()):
-        draw = torch.rand(entries, generator=generator)
+        draw = torch.rand(entries, generator=generator, device=device)
         down = draw >= 0.76
         right = ((draw >= 0.57) & (draw < 0.76)) | (draw >= 0.95)
         indices = indices * 2 + torch.stack([down, right]).long()
     return indices % n
 
 
-def stencil(n: int, entries: int, seed: int) -> Tensor:
+def stencil(n: int, entries: int, seed: int, device: torch.device = CPU) -> Tensor:
     """The 7-point stencil of a cube of about n points."""
     side = round(n ** (1 / 3))
-    at = torch.stack(torch.meshgrid(*(torch.arange(side),) * 3, indexing="ij")).reshape(3, -1)
+    at = torch.stack(torch.meshgrid(*(torch.arange(side, device=device),) * 3, indexing="ij")).reshape(3, -1)
     found = []
     for axis, step in ((0, 0), (0, 1), (0, -1), (1, 1), (1, -1), (2, 1), (2, -1)):
         to = at.clone()
@@ -51,17 +58,17 @@ def stencil(n: int, entries: int, seed: int) -> Tensor:
     return torch.cat(found, 1)
 
 
-def banded(n: int, entries: int, seed: int) -> Tensor:
+def banded(n: int, entries: int, seed: int, device: torch.device = CPU) -> Tensor:
     """Random 3x3 blocks in a band of 64 blocks."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = _generator(seed, device)
     rows = n // 3
-    row = torch.randint(rows, (entries // 9,), generator=generator)
-    column = (row + torch.randint(-32, 33, row.shape, generator=generator)).clamp(0, rows - 1)
-    inner = torch.stack(torch.meshgrid(torch.arange(3), torch.arange(3), indexing="ij")).reshape(2, -1)
+    row = torch.randint(rows, (entries // 9,), generator=generator, device=device)
+    column = (row + torch.randint(-32, 33, row.shape, generator=generator, device=device)).clamp(0, rows - 1)
+    inner = torch.stack(torch.meshgrid(*(torch.arange(3, device=device),) * 2, indexing="ij")).reshape(2, -1)
     return (3 * torch.stack([row, column]).unsqueeze(2) + inner.unsqueeze(1)).reshape(2, -1)
 
 
-MATRICES: dict[str, Callable[[int, int, int], Tensor]] = {
+MATRICES: dict[str, Callable[[int, int, int, torch.device], Tensor]] = {
     "ER": uniform,
     "stencil": stencil,
     "banded": banded,
@@ -69,9 +76,9 @@ MATRICES: dict[str, Callable[[int, int, int], Tensor]] = {
 }
 
 
-def matrix(name: str, n: int, entries: int, seed: int = 0) -> Tensor:
-    """A coalesced pattern of the kind."""
-    return unique_columns(MATRICES[name](n, entries, seed), (n, n))
+def matrix(name: str, n: int, entries: int, seed: int = 0, device: torch.device = CPU) -> Tensor:
+    """A coalesced pattern of the kind, drawn on a device."""
+    return unique_columns(MATRICES[name](n, entries, seed, device), (n, n))
 
 
 def find(module: str) -> Any | None:

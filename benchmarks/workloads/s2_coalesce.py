@@ -28,10 +28,10 @@ def run(context: Context) -> Outcome:
     if not scipy:
         outcome.skipped.append(f"{SCIPY} (not installed, or not for this device)")
     kinds = {
-        "ER": lambda seed: patterns.uniform(n, entries, seed),
-        "R-MAT": lambda seed: patterns.rmat(n, entries, seed),
+        "ER": lambda seed: patterns.uniform(n, entries, seed, context.device),
+        "R-MAT": lambda seed: patterns.rmat(n, entries, seed, context.device),
         "one index": lambda seed: torch.full((2, entries), seed % n),
-        "sorted": lambda seed: patterns.matrix("ER", n, entries, seed),
+        "sorted": lambda seed: patterns.matrix("ER", n, entries, seed, context.device),
     }
     for name, make in kinds.items():
         for mode in MODES:

@@ -20,20 +20,22 @@ Operands = dict[str, Any]
 def run(context: Context) -> Outcome:
     """Two matrices of a kind with different entries."""
     n, entries = (1000, 20_000) if context.quick else (100_000, 2_000_000)
-    outcome = Outcome()
     cpu = context.device.type == "cpu"
+    if not cpu and not context.quick:
+        n, entries = 1_000_000, 10_000_000
+    outcome = Outcome()
     peers = {name: cpu and patterns.find(module) is not None for name, module in
              ((SCIPY, "scipy.sparse"), (PYDATA, "sparse"))}  # fmt: skip
     outcome.skipped += [f"{name} (not installed, or not for this device)" for name, found in peers.items() if not found]
     for name in ("ER", "R-MAT"):
-        pair = [patterns.matrix(name, n, entries, seed).to(context.device) for seed in (0, 1)]
+        pair = [patterns.matrix(name, n, entries, seed, context.device) for seed in (0, 1)]
         for mode in ("union add", "intersection mul", "chain of 5", "softmax"):
             outcome.rows.append(run_case(_case(name, mode, pair, n, peers), context))
     outcome.summary = {
         f"{row.name} {row.mode}: ratio to the best peer": min(row.ratio(p) for p in row.peers) for row in outcome.rows
     }
     outcome.notes += [
-        f"n {n}, fp32, operands coalesced beforehand, each in the contender's own format",
+        f"n {n}, {entries} entries drawn, fp32, operands coalesced beforehand, each in the contender's own format",
         "chain: x * 0.5, abs, sin, sqrt, tanh; softmax: over the entries of each row (the fill is undefined)",
         "the operands' values are new in every round, their patterns are kept, as training does",
     ]
