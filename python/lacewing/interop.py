@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,19 +31,39 @@ def from_scipy(matrix: Any) -> SparseTensor:
             f"[lacewing.from_scipy] a sparse matrix or array of SciPy is needed, not {type(matrix).__name__}"
         )
     if matrix.format in ("csr", "csc") and len(matrix.shape) == 2:
-        starts, plain, values = (_tensor(a) for a in (matrix.indptr, matrix.indices, matrix.data))
         compressed = "rows" if matrix.format == "csr" else "columns"
-        return sparse_gcs_tensor(starts, plain, values, matrix.shape, compressed=compressed)
+        return from_arrays(matrix.indptr, matrix.indices, matrix.data, matrix.shape, compressed)
     if matrix.format == "bsr":
-        return from_scipy(matrix.tocsr())
+        return from_blocks(matrix.indptr, matrix.indices, matrix.data, matrix.shape)
     coo = matrix.tocoo()
-    places = coo.coords if hasattr(coo, "coords") else (coo.row, coo.col)
+    return from_places(coo.coords if hasattr(coo, "coords") else (coo.row, coo.col), coo.data, coo.shape)
+
+
+def from_arrays(starts: Any, plain: Any, data: Any, shape: Sequence[int], compressed: str) -> SparseTensor:
+    """The matrix of the arrays of CSR or CSC, in their memory."""
+    return sparse_gcs_tensor(_tensor(starts), _tensor(plain), _tensor(data), shape, compressed=compressed)
+
+
+def from_places(places: Sequence[Any], data: Any, shape: Sequence[int]) -> SparseTensor:
+    """The tensor of an array of indices for each dim."""
     rows = [np.asarray(p) for p in places]
     for row in rows:
         if row.dtype.kind not in "iu":
             raise TypeError(f"[lacewing.from_scipy] indices must be integers, not {row.dtype}")
-    indices = torch.stack([_tensor(row).to(torch.int64) for row in rows])
-    return sparse_coo_tensor(indices, _tensor(coo.data), coo.shape)
+    return sparse_coo_tensor(torch.stack([_tensor(row).to(torch.int64) for row in rows]), _tensor(data), shape)
+
+
+def from_blocks(starts: Any, columns: Any, blocks: Any, shape: Sequence[int]) -> SparseTensor:
+    """The matrix of the arrays of BSR, which SciPy converts without looking at them."""
+    if blocks.ndim != 3 or starts.ndim != 1 or columns.ndim != 1 or len(shape) != 2:
+        raise ValueError(
+            "[lacewing.from_scipy] BSR needs blocks (nse, height, width), indices and a shape of two numbers, not "
+            f"arrays of shapes {blocks.shape}, {columns.shape}, {starts.shape} and shape {tuple(shape)}"
+        )
+    if columns.dtype not in (np.int32, np.int64):
+        raise TypeError(f"[lacewing.from_scipy] indices must be int32 or int64, not {columns.dtype}")
+    arrays = _tensor(starts.astype(columns.dtype, copy=False)), _tensor(columns), _tensor(blocks)
+    return from_torch(torch.sparse_bsr_tensor(*arrays, tuple(shape), check_invariants=False))
 
 
 def to_scipy(sparse: SparseTensor, format: str | None = None) -> Any:

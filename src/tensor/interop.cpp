@@ -83,14 +83,33 @@ at::Tensor from_compressed(const at::Tensor& t) {
                            by_column);
 }
 
+/// torch looks at the index arrays of blocks only where it is asked to: they say where memory is read.
+void check_blocks(const Compressed& c, std::int64_t rows, std::int64_t columns) {
+  const char* const op = "from_torch";
+  TORCH_CHECK(c.starts.numel() == rows + 1 && c.minor.numel() == c.values.size(0), "[lacewing.", op,
+              "] compressed_indices must have shape (", rows + 1, ",) and plain_indices (", c.values.size(0),
+              ",), not ", shape_text(c.starts.sizes()), " and ", shape_text(c.minor.sizes()));
+  tensor::check_starts(op, c.starts, c.minor.numel());
+  const std::int64_t bad = index::scan_entries(c.minor.to(at::kLong).unsqueeze(0), {columns}).first_outside;
+  TORCH_CHECK(bad >= c.minor.numel(), "[lacewing.", op, "] plain_indices[", bad,
+              "] = ", bad < c.minor.numel() ? c.minor.select(0, bad).item<std::int64_t>() : 0,
+              " is out of range: there are ", columns, " blocks in a row");
+}
+
 /// Blocks of elements, each of which becomes an entry.
 at::Tensor from_blocked(const at::Tensor& t) {
   const Compressed c(t);
   const bool by_column = is_by_column(t.layout());
   const std::int64_t height = c.values.size(1);
   const std::int64_t width = c.values.size(2);
+  const std::int64_t total_height = t.size(c.batch_dims);
+  const std::int64_t total_width = t.size(c.batch_dims + 1);
+  TORCH_CHECK(height > 0 && width > 0 && total_height % height == 0 && total_width % width == 0,
+              "[lacewing.from_torch] blocks of shape (", height, ", ", width, ") do not make up a matrix of shape ",
+              shape_text(t.sizes()));
   Dims major_sizes = t.sizes().slice(0, static_cast<std::size_t>(c.batch_dims)).vec();
-  major_sizes.push_back(t.size(c.batch_dims + (by_column ? 1 : 0)) / (by_column ? width : height));
+  major_sizes.push_back(by_column ? total_width / width : total_height / height);
+  check_blocks(c, tensor::product_of(major_sizes), by_column ? total_height / height : total_width / width);
   const at::Tensor major = index::unravel_keys(c.row_of(), major_sizes);
   const at::Tensor along = major.select(0, -1);
   const at::Tensor across = c.minor.to(at::kLong);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -284,3 +286,86 @@ def test_npz_files_of_bad_arrays_are_named(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match=r"\[lacewing.load_npz\] .*m.npz: .* plain_indices\[1\] = 7 is out of range"):
         lacewing.load_npz(path)
+
+
+def save_arrays(path: Path, **arrays: object) -> None:
+    np.savez(path, **{name: np.asarray(array) for name, array in arrays.items()})
+
+
+BLOCKS = {
+    "format": b"bsr",
+    "shape": [4, 4],
+    "data": np.arange(1.0, 9.0).reshape(2, 2, 2),
+    "indices": np.array([1, 0], dtype=np.int32),
+    "indptr": np.array([0, 1, 2], dtype=np.int32),
+}
+
+
+@pytest.mark.parametrize(
+    ("array", "damaged", "said"),
+    [
+        ("indptr", [0, 2**30, 2], r"compressed_indices\[1\] = 1073741824 must lie between"),
+        ("indptr", [0, 1], r"compressed_indices must have shape \(3,\)"),
+        ("indptr", [-5, 1, 2], r"compressed_indices\[0\] = -5 must be 0"),
+        ("indices", [1, 2**31 - 1], r"plain_indices\[1\] = 2147483647 is out of range: there are 2 blocks"),
+        ("indices", [-1, 0], r"plain_indices\[0\] = -1 is out of range"),
+        ("indices", [1.0, 0.0], r"indices must be int32 or int64, not float64"),
+        ("data", np.ones(2), r"BSR needs blocks \(nse, height, width\)"),
+        ("data", np.ones((2, 3, 2)), r"blocks of shape \(3, 2\) do not make up a matrix of shape \(4, 4\)"),
+        ("shape", [2**40, 4], r"compressed_indices must have shape \(549755813889,\)"),
+        ("shape", [4.0, 4.0], r"shape must be integers, not float64"),
+    ],
+)
+def test_npz_files_of_damaged_blocks_are_named(tmp_path: Path, array: str, damaged: object, said: str) -> None:
+    path = tmp_path / "m.npz"
+    dtype = np.asarray(BLOCKS[array]).dtype if isinstance(damaged, list) and type(damaged[0]) is int else None
+    save_arrays(path, **BLOCKS | {array: np.asarray(damaged, dtype=dtype)})
+
+    with pytest.raises(ValueError, match=r"\[lacewing.load_npz\] .*m.npz: its arrays are no sparse matrix: .*" + said):
+        lacewing.load_npz(path)
+
+
+@pytest.mark.parametrize("format", ["bsr", "dia", "coo", "csr", "csc"])
+@pytest.mark.parametrize("compressed", [True, False])
+def test_npz_files_of_every_format_read_as_in_scipy(tmp_path: Path, format: str, compressed: bool) -> None:
+    path = tmp_path / "m.npz"
+    dense = np.triu(np.arange(48.0).reshape(6, 8), -2) * (np.arange(8) % 3 > 0)
+    scipy.sparse.save_npz(path, scipy.sparse.coo_array(dense).asformat(format), compressed=compressed)
+
+    found = lacewing.load_npz(path)
+
+    assert np.array_equal(found.to_dense().numpy(), dense)
+
+
+def test_diagonals_outside_of_the_matrix_have_no_entry(tmp_path: Path) -> None:
+    path = tmp_path / "m.npz"
+    ends = [-(2**63), -3, -1, 0, 2, 4, 2**63 - 1]
+    save_arrays(path, format=b"dia", shape=[3, 4], data=np.ones((7, 9)), offsets=np.array(ends))
+
+    found = lacewing.load_npz(path)
+
+    assert np.array_equal(found.to_dense().numpy(), np.eye(3, 4) + np.eye(3, 4, -1) + np.eye(3, 4, 2))
+
+
+def test_an_npz_file_that_announces_more_than_it_holds_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "m.npz"
+    save_arrays(path, **{name: array for name, array in BLOCKS.items() if name != "data"})
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40, 2, 2)})
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("data.npy", header.getvalue() + bytes(64))
+
+    with pytest.raises(ValueError, match=r"data.npy of shape \(1099511627776, 2, 2\) has 35184372088832 bytes, but"):
+        lacewing.load_npz(path)
+
+
+def test_a_matrix_of_blocks_in_memory_is_looked_at() -> None:
+    bad = scipy.sparse.bsr_array(np.eye(4), blocksize=(2, 2))
+    bad.indices[1] = 2**31 - 1
+
+    with pytest.raises(RuntimeError, match=r"plain_indices\[1\] = 2147483647 is out of range"):
+        lacewing.from_scipy(bad)
+    with pytest.raises(RuntimeError, match=r"plain_indices\[0\] = 9 is out of range"):
+        lacewing.from_torch(
+            torch.sparse_bsr_tensor([0, 1, 1], [9], torch.ones(1, 2, 2), (4, 4), check_invariants=False)
+        )
