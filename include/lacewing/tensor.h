@@ -71,6 +71,10 @@ LACEWING_API bool is_coalesced(const at::Tensor& sparse);
 LACEWING_API at::Tensor prune(const at::Tensor& sparse);
 /// The same entries with another fill.
 LACEWING_API at::Tensor with_fill(const at::Tensor& sparse, const Fill& fill);
+/// The same places and fill with other values, of any dense shape that the fill takes: `values` (nse, *dense shape).
+/// What was derived from the indices is shared, so that a module makes its tensor anew from its parameter in every
+/// forward. Differentiable in values and fill.
+LACEWING_API at::Tensor with_values(const at::Tensor& sparse, const at::Tensor& values);
 /// A = additive + COO(fill 0): the fill, and the sparse part whose values have it subtracted.
 LACEWING_API std::pair<at::Tensor, at::Tensor> to_additive(const at::Tensor& sparse);
 LACEWING_API at::Tensor from_additive(const at::Tensor& additive, const at::Tensor& sparse);
@@ -114,6 +118,10 @@ LACEWING_API at::Tensor from_torch(const at::Tensor& sparse);
 /// be 0. torch::kSparseBsr and torch::kSparseBsc need `blocksize`. Differentiable.
 LACEWING_API at::Tensor to_torch(const at::Tensor& sparse, at::Layout layout = at::kSparse,
                                  at::OptionalIntArrayRef blocksize = {});
+
+/// The view of `values` whose element I is their element number sum(strides * I): of values that are contiguous, or a
+/// vector. Throws where an element would lie outside of the values. Differentiable.
+LACEWING_API at::Tensor strided(at::IntArrayRef strides, const at::Tensor& values, at::IntArrayRef shape);
 
 /// The dims, outermost first, in whose order a strided array is C-contiguous, or none: `a.permute(order)` is
 /// contiguous. Dims of size 1 stay at their places, and an array without elements is contiguous as it is.

@@ -81,8 +81,14 @@ def diags(
 
 
 def strided(strides: Sequence[int], values: Tensor, shape: Sequence[int]) -> Tensor:
-    """The strided tensor whose element I lies ``sum(strides * I)`` behind the first of ``values``; it is a view."""
-    return torch.as_strided(values, tuple(shape), tuple(strides))
+    """The strided tensor whose element I is element number ``sum(strides * I)`` of ``values``; it is a view.
+
+    ``values`` are contiguous or a vector; an element that would lie outside of them is refused. Differentiable.
+    """
+    if not isinstance(values, Tensor):
+        raise TypeError(f"[lacewing.strided] values must be a tensor, not a {type(values).__name__}")
+    result: Tensor = ops.strided(sizes_of("strided", "strides", strides), values, sizes_of("strided", "shape", shape))
+    return result
 
 
 def contiguous_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Any, Final, TypeVar
 
 import torch
@@ -34,6 +35,7 @@ _WITHOUT_TENSORS: Final = frozenset(
     {bool, int, float, complex, str, type(None), torch.Size, torch.dtype, torch.device, torch.layout}
 )
 _FORMATS: Final = ("coo", "gcrs", "gccs")
+_STAND_FOR: Final = ops.tensor_stand_for.default
 
 
 def _not_compiled(function: _F) -> _F:
@@ -87,6 +89,8 @@ class SparseTensor(Tensor):
         shell._inner = inner
         shell._read = None
         shell._index = None
+        with torch._C.DisableTorchFunctionSubclass(), torch._C._DisableFuncTorch():
+            _STAND_FOR(shell, inner)
         return shell
 
     @classmethod
@@ -122,13 +126,13 @@ class SparseTensor(Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Reached where torch wants a number, or torch.func takes a sparse tensor, and never by torch's functions."""
-        if func is torch.ops.aten._local_scalar_dense.default:
-            # torch has left the dispatch key of the tensor inside behind it.
+        """Reached where torch wants a number or a copy, or torch.func takes a tensor, never by torch's functions."""
+        if func in _PAST_FUNCTIONS:
             inner = args[0]._inner
+            # torch has left the dispatch key of the tensor inside behind it.
             excluded = torch._C._dispatch_tls_local_exclude_set() - torch._C._dispatch_keys(inner)
             with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), excluded):
-                return inner.item()
+                return _with_tensors(_wrapped, func(inner, *args[1:], **(kwargs or {})))
         raise RuntimeError(
             f"[lacewing.SparseTensor] {func} was called past torch's functions on a sparse tensor: as the input of a "
             "torch.func transform (capture the tensor and transform a function of strided ones, or use "
@@ -212,9 +216,11 @@ class SparseTensor(Tensor):
     @requires_grad.setter
     @_not_compiled
     def requires_grad(self, wanted: bool) -> None:
-        # torch's flag of the tensor inside follows its components when it is read, and they follow it.
-        if self._inner.requires_grad != wanted:
-            self._inner.requires_grad = wanted
+        if wanted:
+            self.values().requires_grad = True
+        elif self._inner.requires_grad:
+            # torch's flag of the tensor inside follows its components when it is read, and they follow it.
+            self._inner.requires_grad = False
             _ = self._inner.requires_grad
 
     @_not_compiled
@@ -236,10 +242,27 @@ class SparseTensor(Tensor):
         return result
 
     @_not_compiled
-    def to_dense(self, fill: object = None, **_: object) -> Tensor:  # type: ignore[override]
-        """The strided tensor; ``fill`` stands for an undefined fill."""
-        given = None if fill is None else fill_arguments("to_dense", fill, self.values())[1]
+    def to_dense(  # type: ignore[override]
+        self, fill: object = None, *, dtype: torch.dtype | None = None, masked_grad: bool | None = None
+    ) -> Tensor:
+        """The strided tensor, of another ``dtype`` where one is given; ``fill`` stands for an undefined fill.
+
+        With ``masked_grad=True`` gradients flow to the values alone, and not to the fill.
+        """
+        if isinstance(fill, torch.dtype):  # where torch has its dtype
+            fill, dtype = None, fill if dtype is None else dtype
+        if fill is None:
+            return Tensor.to_dense(self, dtype, masked_grad=masked_grad)
+        if masked_grad:
+            raise ValueError("[lacewing.to_dense] masked_grad=True is for a fill of the tensor's own, not for fill=")
+        given = fill_arguments("to_dense", fill, self.values())[1]
         result: Tensor = _own(ops.tensor_to_dense, self._inner, given)
+        return result if dtype is None else result.to(dtype)
+
+    @_not_compiled
+    def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> Tensor:
+        """The tensor itself, or a copy where that of a strided tensor would be one, as after ``t()``."""
+        result: Tensor = torch.ops.aten.contiguous(self, memory_format=memory_format)
         return result
 
     @_not_compiled
@@ -318,6 +341,17 @@ class SparseTensor(Tensor):
         )
 
     @_not_compiled
+    def with_values(self, values: Tensor) -> SparseTensor:
+        """The same places and fill with other values (nse, *dense shape), which may require gradients.
+
+        What was derived from the indices is shared: a module keeps a tensor for its places, and makes the one it works
+        with from its parameter in every ``forward``.
+        """
+        if not isinstance(values, Tensor):
+            raise TypeError(f"[lacewing.with_values] values must be a tensor, not a {type(values).__name__}")
+        return SparseTensor(_own(ops.tensor_with_values, self._inner, values))
+
+    @_not_compiled
     def additive(self) -> tuple[Tensor, SparseTensor]:
         """``(a, s)`` with ``self == a + s``, where s has the fill 0."""
         additive, sparse = _own(ops.tensor_to_additive, self._inner)
@@ -377,6 +411,8 @@ class SparseTensor(Tensor):
             value = value._inner.to(self._inner.dtype)
         else:
             value = torch.as_tensor(value, dtype=self._inner.dtype, device=self._inner.device)
+        lead = next((d for d, size in enumerate(value.shape) if size != 1), value.dim())
+        value = value.reshape(value.shape[lead:]) if lead > 0 else value
         dots = sum(i is Ellipsis for i in items)
         if dots <= 1 and len(items) <= self._inner.dim() + dots and all(is_whole(i) for i in items):
             self._inner.copy_(value) if value.dim() > 0 else self._inner.fill_(value)
@@ -436,15 +472,50 @@ class SparseTensor(Tensor):
         place = 1 if make is _rebuild else 2
         return make(*parts[:place], values, *parts[place + 1 : -2], 0, None)
 
+    def _attributes(self) -> dict[str, Any]:
+        """What the user has set on the object."""
+        return {name: value for name, value in self.__dict__.items() if name not in SparseTensor.__annotations__}
+
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
+        if id(self) in memo:
+            known: SparseTensor = memo[id(self)]
+            return known
         make, parts = self._parts()
-        copy = make(*tree_map_only(Tensor, lambda t: t.detach().clone().requires_grad_(t.requires_grad), parts))
-        memo[id(self)] = copy
+        # A component that others hold too, such as the parameter of a module, is copied once.
+        copied = tree_map_only(
+            Tensor, lambda t: deepcopy(t, memo) if t.is_leaf else t.detach().clone().requires_grad_(), parts
+        )
+        copy = memo[id(self)] = make(*copied)
+        copy.__dict__.update(deepcopy(self._attributes(), memo))
         return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._parts()
+        attributes = self._attributes()
+        return (*self._parts(), attributes) if attributes else self._parts()
 
+    def __setstate__(self, attributes: dict[str, Any]) -> None:
+        self.__dict__.update(attributes)
+
+    @property
+    def _is_param(self) -> bool:
+        """What nn.Parameter sets on a tensor of another class to make a parameter of it."""
+        return False
+
+    @_is_param.setter
+    def _is_param(self, wanted: bool) -> None:
+        raise TypeError(
+            "[lacewing.SparseTensor] a sparse tensor cannot be an nn.Parameter: gradients reach its values, so keep "
+            "w = nn.Parameter(S.values()), and use S.with_values(w) in forward"
+        )
+
+
+# What torch.tensor(S) and float(S) come to: no gradient passes there.
+_PAST_FUNCTIONS: Final = (
+    torch.ops.aten._local_scalar_dense.default,
+    torch.ops.aten.detach.default,
+    torch.ops.aten._to_copy.default,
+    torch.ops.aten.lift_fresh.default,
+)
 
 _NO_HOOKS: Final = (
     "[lacewing.SparseTensor] {}() needs a tensor that gradients reach: those of a sparse tensor reach its values() and "
@@ -528,7 +599,7 @@ def _rebuild_gcs(
 
 
 # torch.load takes the files of torch.save without weights_only=False.
-torch.serialization.add_safe_globals([_rebuild, _rebuild_gcs])
+torch.serialization.add_safe_globals([_rebuild, _rebuild_gcs, SparseTensor])
 
 
 def _collate(batch: list[Tensor], *, collate_fn_map: object = None) -> Tensor:

@@ -48,6 +48,14 @@ Components dense_to_sparse_dims(const Components& c, std::int64_t count) {
           c.fill};
 }
 
+Components with_all_entries(const at::Tensor& dense, std::int64_t sparse_dims, Fill fill) {
+  const auto sizes = dense.sizes().slice(0, at(sparse_dims));
+  Dims rows{product_of(sizes)};
+  rows.insert(rows.end(), dense.sizes().begin() + sparse_dims, dense.sizes().end());
+  const auto keys = at::arange(rows[0], at::dtype(at::kLong).device(dense.device()));
+  return {Pattern::of_keys(keys, sizes.vec()), dense.reshape(rows), std::move(fill)};
+}
+
 Components expand_sparse(const Components& c, at::IntArrayRef sparse_sizes) {
   if (at::IntArrayRef(c.pattern->sizes()) == sparse_sizes) {
     return c;

@@ -11,6 +11,9 @@ namespace lacewing::tensor {
 /// The first `count` dense dims become sparse. Not for an array fill.
 Components dense_to_sparse_dims(const Components& c, std::int64_t count);
 
+/// A strided tensor with an entry for every index of its leading dims, so that none of its elements is without one.
+Components with_all_entries(const at::Tensor& dense, std::int64_t sparse_dims, Fill fill);
+
 /// All sparse dims of the pattern over the given sizes (aligned at the right, sizes of 1 and missing dims repeat).
 Components expand_sparse(const Components& c, at::IntArrayRef sparse_sizes);
 

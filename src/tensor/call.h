@@ -89,6 +89,8 @@ bool is_pointwise(const c10::OperatorHandle& op);
 
 /// Ops that write to an argument.
 bool mutate(Call& call);
+/// Whether a value is a list of tensors with a sparse one in it.
+bool has_sparse(const c10::IValue& list);
 
 /// Whether an op on lists is the same op on each of their tensors (_foreach_add).
 bool is_foreach(const c10::OperatorHandle& op);

@@ -22,6 +22,7 @@
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/tensor.h>
 
+#include "common/refuse_layouts.h"
 #include "index/keys.h"
 #include "structure/index_set.h"
 #include "tensor/call.h"
@@ -229,8 +230,8 @@ at::Tensor sparse_coo_tensor(const at::Tensor& indices, const at::Tensor& values
   TORCH_CHECK(!tensor::is_sparse(indices) && !tensor::is_sparse(values) && indices.layout() == at::kStrided &&
                   values.layout() == at::kStrided,
               "[lacewing.", op, "] indices and values must be strided tensors");
-  tensor::refuse_functorch("indices", indices);
-  tensor::refuse_functorch("values", values);
+  tensor::refuse_transforms("indices", indices);
+  tensor::refuse_transforms("values", values);
   const at::Tensor index = checked_indices(op, indices, values);
   Dims shape;
   Dims sparse_sizes;
@@ -263,7 +264,7 @@ at::Tensor to_sparse(const at::Tensor& dense, std::optional<std::int64_t> sparse
   TORCH_CHECK(!tensor::is_sparse(dense), "[lacewing.", op, "] the tensor is sparse already");
   TORCH_CHECK(dense.layout() == at::kStrided, "[lacewing.", op, "] the tensor must be strided, not ", dense.layout(),
               ": use from_torch(...)");
-  tensor::refuse_functorch("elements", dense);
+  tensor::refuse_transforms("elements", dense);
   const std::int64_t count = sparse_dims.value_or(dense.dim());
   TORCH_CHECK(count >= 0 && count <= dense.dim(), "[lacewing.", op, "] sparse_dims must lie between 0 and ",
               dense.dim(), ", not ", count);
@@ -282,7 +283,7 @@ at::Tensor to_dense(const at::Tensor& sparse, const std::optional<at::Tensor>& f
   Components c = checked("to_dense", sparse);
   if (fill) {
     TORCH_CHECK(!c.has_fill(), "[lacewing.to_dense] fill= stands for an undefined fill, but this tensor has one");
-    tensor::refuse_functorch("fill", *fill);
+    tensor::refuse_transforms("fill", *fill);
     const at::Tensor beside = tensor::fitted("to_dense", *fill, c.values.scalar_type()).to(c.values.device());
     c.fill = checked_fill("to_dense", Fill::of(beside), c.values);
   }
@@ -331,6 +332,21 @@ at::Tensor prune(const at::Tensor& t) {
 at::Tensor with_fill(const at::Tensor& t, const Fill& fill) {
   const Components& c = checked("with_fill", t);
   return tensor::make_tensor({c.pattern, c.values, checked_fill("with_fill", fill, c.values)});
+}
+
+at::Tensor with_values(const at::Tensor& t, const at::Tensor& values) {
+  const char* const op = "with_values";
+  const Components& c = checked(op, t);
+  check_dense(op, {{"values", values}});
+  TORCH_CHECK(!tensor::is_sparse(values) && values.dim() >= 1 && values.size(0) == c.pattern->nse(), "[lacewing.", op,
+              "] values must be a strided tensor of shape (", c.pattern->nse(), ", *dense shape), not ",
+              tensor::is_sparse(values) ? "a sparse one of shape " : "", shape_text(values.sizes()));
+  TORCH_CHECK(values.device() == c.values.device(), "[lacewing.", op, "] values are on ", values.device(),
+              ", but indices are on ", c.values.device());
+  tensor::refuse_transforms("values", values);
+  const bool cast = c.has_fill() && values.scalar_type() != c.values.scalar_type();
+  Fill fill = cast ? Fill{c.fill.kind, tensor::fitted(op, c.fill.value, values.scalar_type())} : c.fill;
+  return tensor::make_tensor({c.pattern, values, checked_fill(op, fill, values)});
 }
 
 std::pair<at::Tensor, at::Tensor> to_additive(const at::Tensor& t) {
@@ -399,7 +415,12 @@ bool give_nse(Call& call) { return call.give({c10::IValue(nse(call.tensor(0)))})
 bool give_sparse_dim(Call& call) { return call.give({c10::IValue(sparse_dim(call.tensor(0)))}); }
 bool give_dense_dim(Call& call) { return call.give({c10::IValue(dense_dim(call.tensor(0)))}); }
 bool give_dense(Call& call) {
-  const at::Tensor dense = to_dense(call.tensor(0));
+  // A masked gradient is one of the entries alone.
+  const c10::IValue& masked = call.arg("masked_grad");
+  const Components& c = call.sparse();
+  const bool aside = !masked.isNone() && masked.toBool() && c.has_fill() && needs_grad(c.fill.value);
+  const at::Tensor dense =
+      to_dense(aside ? make_tensor(c.with(c.values, without_gradient(c.fill.value))) : call.tensor(0));
   const c10::IValue& dtype = call.arg("dtype");
   return call.give(dtype.isNone() ? dense : dense.to(dtype.toScalarType()));
 }
@@ -436,6 +457,7 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def("tensor_fill(Tensor sparse) -> Tensor?", fill_op);
   m.def("tensor_nse(Tensor sparse) -> int", nse);
   m.def("tensor_sparse_dim(Tensor sparse) -> int", sparse_dim);
+  m.def("tensor_with_values(Tensor sparse, Tensor values) -> Tensor", with_values);
   m.def("tensor_coalesce(Tensor sparse) -> Tensor", coalesce);
   m.def("tensor_is_coalesced(Tensor sparse) -> bool", is_coalesced);
   m.def("tensor_forget_copy(Tensor sparse, Tensor copy) -> ()");

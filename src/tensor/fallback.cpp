@@ -289,10 +289,14 @@ void answer(Call& call) {
 
 namespace {
 
+/// Ops that give the tensor itself or a copy, which may be written to.
+bool copies(const std::string& op) { return op == "aten::to" || op == "aten::contiguous"; }
+
 /// Results of a view op are new tensors: what is written to them would not reach the tensor that they are of.
 void mark_views(const Call& call) {
   const auto& returns = call.schema().returns();
-  if (call.schema().is_mutable() || returns.empty() || returns[0].alias_info() == nullptr || !call.is_sparse_at(0)) {
+  if (call.schema().is_mutable() || returns.empty() || returns[0].alias_info() == nullptr || !call.is_sparse_at(0) ||
+      copies(call.schema().name())) {
     return;
   }
   const at::Tensor& base = call.tensor(0);
@@ -338,6 +342,21 @@ void unwrap_ended(Call& call) {
   }
 }
 
+/// Collectives write to their tensors without saying so, and would write to strided copies.
+void refuse_collectives(const Call& call) {
+  const std::string& op = call.schema().name();
+  if (!op.starts_with("c10d::") || op == "c10d::send") {
+    return;
+  }
+  for (std::size_t i = 0; i < call.args.size(); ++i) {
+    TORCH_CHECK(
+        call.schema().arguments()[i].name().starts_with("input") || !(call.is_sparse_at(i) || has_sparse(call.args[i])),
+        "[lacewing.SparseTensor] ", op,
+        " does not reach a sparse tensor: give it the tensor's values(), and its "
+        "fill, which have one place in memory");
+  }
+}
+
 /// Under autocast, an op that it casts the arguments of goes there first, and comes back with them cast.
 bool autocast(const Call& call, torch::jit::Stack* stack) {
   std::optional<c10::DispatchKey> key;
@@ -351,6 +370,8 @@ bool autocast(const Call& call, torch::jit::Stack* stack) {
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   Call call(op, keys, stack);
+  refuse_tracing();
+  refuse_collectives(call);
   unwrap_ended(call);
   if (autocast(call, stack)) {
     return;

@@ -9,10 +9,12 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randperm.h>
 #include <ATen/ops/stack.h>
+#include <c10/util/safe_numerics.h>
 #include <torch/library.h>
 
 #include <lacewing/dispatch/torch.h>
 
+#include "common/refuse_layouts.h"
 #include "index/keys.h"
 #include "structure/strides.h"
 #include "tensor/construct.h"
@@ -79,6 +81,37 @@ at::Tensor diags(at::TensorList diagonals, at::IntArrayRef offsets, at::Optional
   return lacewing::sparse_coo_tensor(at::stack({at::cat(rows), at::cat(columns)}), at::cat(values), shape);
 }
 
+at::Tensor strided(at::IntArrayRef strides, const at::Tensor& values, at::IntArrayRef shape) {
+  const char* const op = "strided";
+  check_dense(op, {{"values", values}});
+  TORCH_CHECK(!tensor::is_sparse(values), "[lacewing.", op, "] values must be a strided tensor, not a sparse one");
+  TORCH_CHECK(shape.size() == strides.size(), "[lacewing.", op, "] a shape ", shape_text(shape),
+              " needs as many strides, not ", shape_text(strides));
+  const bool vector = values.dim() == 1;
+  TORCH_CHECK(vector || values.is_contiguous(), "[lacewing.", op,
+              "] values must be contiguous or a vector, not of shape ", shape_text(values.sizes()), " with strides ",
+              shape_text(values.strides()));
+  std::int64_t last = 0;
+  bool none = false;
+  bool fits = true;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    TORCH_CHECK(shape[d] >= 0 && strides[d] >= 0, "[lacewing.", op, "] shape ", shape_text(shape), " and strides ",
+                shape_text(strides), " must not be negative");
+    std::int64_t reach = 0;
+    none = none || shape[d] == 0;
+    fits = fits && !c10::mul_overflows(shape[d] - 1, strides[d], &reach) && !c10::add_overflows(last, reach, &last);
+  }
+  TORCH_CHECK(none || (fits && last < values.numel()), "[lacewing.", op, "] shape ", shape_text(shape),
+              " with strides ", shape_text(strides), " has an element ",
+              fits ? "at " + std::to_string(last) : std::string("beyond int64"), ", but values have ", values.numel(),
+              " elements");
+  std::vector<std::int64_t> steps = strides.vec();
+  for (std::size_t d = 0; d < steps.size(); ++d) {
+    steps[d] = vector && !none && shape[d] > 1 ? steps[d] * values.stride(0) : steps[d];
+  }
+  return values.as_strided(shape, steps);
+}
+
 std::optional<std::vector<std::int64_t>> contiguous_order(at::IntArrayRef shape, at::IntArrayRef strides) {
   TORCH_CHECK(shape.size() == strides.size(), "[lacewing.contiguous_order] a shape ", shape_text(shape),
               " needs as many strides, not ", shape_text(strides));
@@ -96,6 +129,7 @@ at::Tensor random_indices_op(at::IntArrayRef size, std::int64_t nse, std::option
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def("random_indices(int[] size, int nse, Device? device, Generator? generator) -> Tensor", random_indices_op);
+  m.def("strided(int[] strides, Tensor(a) values, int[] shape) -> Tensor(a)", strided);
   m.def("contiguous_order(int[] shape, int[] strides) -> int[]?", contiguous_order);
   m.def("sparse_diags(Tensor[] diagonals, int[] offsets, int[]? size) -> Tensor", diags);
 }

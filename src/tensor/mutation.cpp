@@ -8,6 +8,7 @@
 
 #include <lacewing/dispatch/torch.h>
 
+#include "tensor/align.h"
 #include "tensor/call.h"
 #include "tensor/densify.h"
 
@@ -16,14 +17,6 @@ namespace {
 
 bool writes(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-}
-
-bool has_sparse(const c10::IValue& list) {
-  if (!list.isTensorList()) {
-    return false;
-  }
-  const auto tensors = list.toTensorVector();
-  return std::any_of(tensors.begin(), tensors.end(), is_sparse);
 }
 
 /// Whether the arguments of `functional` are those of an op that writes: the same but for out arguments.
@@ -131,9 +124,17 @@ at::Tensor number_as(const at::Tensor& target, const at::Tensor& given) {
   return number ? lacewing::to_sparse(given.to(target.scalar_type()), 0, components(target).fill) : given;
 }
 
+/// Elements that are drawn (exponential_) depend on none that was there: each is an entry.
+at::Tensor drawn_as(const Call& call, const at::Tensor& target, const at::Tensor& given) {
+  const Components& c = components(target);
+  const bool drawn = !is_sparse(given) && call.op.hasTag(at::Tag::nondeterministic_seeded) &&
+                     given.sizes() == target.sizes() && given.scalar_type() == target.scalar_type();
+  return drawn ? make_tensor(with_all_entries(given, c.sparse_dim(), c.fill)) : given;
+}
+
 /// What an in-place op makes of its target: the result in the target's dtype.
 Components in_place_components(const Call& call, const at::Tensor& target, const at::Tensor& given) {
-  const at::Tensor result = number_as(target, given);
+  const at::Tensor result = drawn_as(call, target, number_as(target, given));
   refuse_unless(is_sparse(result), call,
                 " in place would turn a sparse tensor into a strided one, which cannot be done to the same tensor: use "
                 "the op that returns its result");
@@ -146,6 +147,14 @@ Components in_place_components(const Call& call, const at::Tensor& target, const
 }
 
 }  // namespace
+
+bool has_sparse(const c10::IValue& list) {
+  if (!list.isTensorList()) {
+    return false;
+  }
+  const auto tensors = list.toTensorVector();
+  return std::any_of(tensors.begin(), tensors.end(), is_sparse);
+}
 
 bool mutate(Call& call) {
   const auto& arguments = call.schema().arguments();

@@ -16,11 +16,14 @@
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <lacewing/dispatch/rows.h>
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/product.h>
+
+#include "common/version.h"
 
 namespace lacewing::tensor {
 namespace {
@@ -60,6 +63,8 @@ struct ComponentsGrad : torch::autograd::AutogradMeta {
                 "[lacewing.SparseTensor] a sparse tensor has no grad of its own: gradients reach its values and its "
                 "fill, so read values().grad, and give values() to the optimizer");
   }
+  /// A torch::autograd::Function of C++ would leave the gradient here.
+  at::Tensor& mutable_grad() override { return const_cast<at::Tensor&>(grad()); }
 
   const Components* components_;
 
@@ -131,19 +136,14 @@ class Copies {
   std::vector<Copy> copies_;
 };
 
-/// What code says that reads a tensor's memory and is no op of torch's, such as torch.cuda.jiterator's kernels.
-constexpr const char* kNoMemory =
-    "[lacewing.SparseTensor] a sparse tensor has no memory of its own elements: give values() or to_dense() to code "
-    "that "
-    "reads memory";
-
 class SparseImpl : public c10::TensorImpl {
  public:
   explicit SparseImpl(Components c)
       : TensorImpl(c10::DispatchKeySet(
                        {kKey, c10::computeDispatchKey(c.values.scalar_type(), c10::kStrided, c.values.device())}),
                    c.values.dtype(), c.values.device()),
-        components_(std::move(c)) {
+        components_(std::move(c)),
+        fill_version_(fill_version()) {
     set_sizes_contiguous(components_.shape());
     release_storage_and_set_meta_custom_data_ptr_error_msg_(kNoMemory);
     set_autograd_meta(std::make_unique<ComponentsGrad>(&components_));
@@ -161,17 +161,20 @@ class SparseImpl : public c10::TensorImpl {
     }
     grad->pass_on();
     copies->check();
+    check_fill();
     return components_;
   }
 
   void replace(Components c) {
     components_ = std::move(c);
+    fill_version_ = fill_version();
     set_sizes_contiguous(components_.shape());
     data_type_ = components_.values.dtype();
     bump_version();
   }
 
   bool view = false;
+  bool permuted = false;  ///< a view of a tensor that is none, with its elements in another order
   std::shared_ptr<Copies> copies = std::make_shared<Copies>();  ///< shared with its views
 
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion&, bool) const override {
@@ -193,7 +196,22 @@ class SparseImpl : public c10::TensorImpl {
   }
   const char* tensorimpl_type_name() const override { return "lacewing::SparseImpl"; }
 
+  std::int64_t fill_version() const { return components_.has_fill() ? version_of(components_.fill.value) : 0; }
+
+  /// A fill that learns is a leaf, to which optimizers write. Another one is for reading only: other tensors have it.
+  void check_fill() const {
+    if (fill_version() == fill_version_) {
+      return;
+    }
+    const at::Tensor& fill = components_.fill.value;
+    TORCH_CHECK(fill.requires_grad() && fill.is_leaf(),
+                "[lacewing.SparseTensor] the fill of a sparse tensor was written to: it is read-only where it is no "
+                "leaf that requires a gradient, so use with_fill(...)");
+    fill_version_ = fill_version();
+  }
+
   Components components_;
+  mutable std::int64_t fill_version_;
 };
 
 bool engine_dtype(at::ScalarType dtype) {
@@ -217,12 +235,26 @@ bool is_plain(const at::Tensor& t) {
 
 bool is_plain_on_host(const at::Tensor& t) { return t.is_cpu() && is_plain(t); }
 
-void refuse_functorch(const char* what, const at::Tensor& tensor) {
+void refuse_transforms(const char* what, const at::Tensor& tensor) {
+  refuse_tracing();
   TORCH_CHECK(!tensor.key_set().has_any(
                   c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper})),
               "[lacewing.SparseTensor] ", what,
               " belong to a torch.func transform, inside which a sparse tensor cannot be made: transform a function of "
               "the products (lacewing.sparse_scavec and so on), or use torch.autograd");
+}
+
+void refuse_tracing() {
+  using c10::impl::TorchDispatchModeKey;
+  using c10::impl::TorchDispatchModeTLS;
+  const bool traced = c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer) ||
+                      TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::PROXY).has_value() ||
+                      TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::FAKE).has_value() ||
+                      TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::FUNCTIONAL).has_value();
+  TORCH_CHECK(!traced,
+              "[lacewing.SparseTensor] a sparse tensor cannot be traced (make_fx, torch.export, torch.jit.trace, fake "
+              "tensors), because a trace does not keep its indices: take values() outside, and trace a function of "
+              "the products (lacewing.sparse_scavec and so on), or use torch.compile");
 }
 
 Dims Components::shape() const {
@@ -378,9 +410,9 @@ at::Tensor make_tensor(Components c) {
   claim_key();
   TORCH_CHECK(c.values.dim() >= 1 && c.values.size(0) == c.pattern->nse(), "[lacewing.SparseTensor] values of shape ",
               shape_text(c.values.sizes()), " need one row for each of the ", c.pattern->nse(), " indices");
-  refuse_functorch("values", c.values);
+  refuse_transforms("values", c.values);
   if (c.has_fill()) {
-    refuse_functorch("fill", c.fill.value);
+    refuse_transforms("fill", c.fill.value);
   }
   const at::Tensor tensor(c10::make_intrusive<SparseImpl>(std::move(c)));
   return tensor;
@@ -403,6 +435,7 @@ void mark_view(const std::string& op, const at::Tensor& result, const at::Tensor
   if (is_sparse(result)) {
     auto* const view = static_cast<SparseImpl*>(result.unsafeGetTensorImpl());
     view->view = true;
+    view->permuted = view->permuted && !of->view;
     view->copies = of->copies;
     return;
   }
@@ -419,6 +452,15 @@ void forget_copy(const at::Tensor& base, const at::Tensor& copy) {
 }
 
 bool is_view(const at::Tensor& tensor) { return static_cast<SparseImpl*>(tensor.unsafeGetTensorImpl())->view; }
+
+void mark_permuted(const at::Tensor& result) {
+  static_cast<SparseImpl*>(result.unsafeGetTensorImpl())->permuted = true;
+}
+
+bool is_permuted_view(const at::Tensor& tensor) {
+  const auto* const impl = static_cast<SparseImpl*>(tensor.unsafeGetTensorImpl());
+  return impl->view && impl->permuted;
+}
 
 void replace_components(const at::Tensor& tensor, Components c) {
   static_cast<SparseImpl*>(tensor.unsafeGetTensorImpl())->replace(std::move(c));

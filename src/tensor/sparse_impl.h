@@ -18,6 +18,11 @@ namespace lacewing::tensor {
 /// nothing in torch uses it; claim_key() says where somebody else does.
 inline constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
 
+/// What code says that reads a tensor's memory and is no op of torch's, such as torch.cuda.jiterator's kernels.
+inline constexpr const char* kNoMemory =
+    "[lacewing.SparseTensor] a sparse tensor has no memory of its own elements: give values() or to_dense() to code "
+    "that reads memory";
+
 /// What a sparse tensor is made of.
 struct Components {
   PatternPtr pattern;
@@ -81,8 +86,12 @@ at::Tensor densified(const Components& c);
 bool is_plain(const at::Tensor& component);
 bool is_plain_on_host(const at::Tensor& component);
 
-/// Throws where a tensor belongs to a torch.func transform: gradients to components do not pass through its wrappers.
-void refuse_functorch(const char* what, const at::Tensor& tensor);
+/// Throws where calls are traced (make_fx, torch.export, torch.jit.trace) or made on fake tensors: index structures
+/// are read and written as memory, and a trace would keep none of that.
+void refuse_tracing();
+/// The same, and where a tensor belongs to a torch.func transform: gradients to components do not pass through its
+/// wrappers.
+void refuse_transforms(const char* what, const at::Tensor& tensor);
 
 /// The only constructor of sparse tensors: checks that the components fit together.
 at::Tensor make_tensor(Components c);
@@ -102,6 +111,9 @@ const Components& components(const at::Tensor& tensor);
 /// it be written to, so it is watched, and the next look at `base` refuses what was done.
 void mark_view(const std::string& op, const at::Tensor& result, const at::Tensor& base);
 bool is_view(const at::Tensor& tensor);
+/// For a result that has its elements in another order: contiguous() of such a strided view is a copy, not the view.
+void mark_permuted(const at::Tensor& result);
+bool is_permuted_view(const at::Tensor& tensor);
 /// No longer watched: what was written to the copy is written to the tensor too.
 void forget_copy(const at::Tensor& base, const at::Tensor& copy);
 /// In-place ops: another set of components for the same tensor.

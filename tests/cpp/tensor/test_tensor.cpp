@@ -1,4 +1,6 @@
 // Sparse tensors from C++: they go where tensors go, with gradients.
+#include <sstream>
+
 #include <torch/torch.h>
 
 #include <gtest/gtest.h>
@@ -192,6 +194,69 @@ TEST(SparseTensor, GradientsOfASumFormNoTensorOfTheShape) {
   s.sum().backward();
 
   EXPECT_TRUE(torch::equal(values.grad(), torch::ones({2}, torch::kDouble)));
+}
+
+/// Twice the input, by a function of the user's.
+struct Doubled : torch::autograd::Function<Doubled> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) {
+    return lacewing::to_dense(x) * 2;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list grads) {
+    return {grads[0] * 2};
+  }
+};
+
+TEST(SparseTensor, AFunctionOfTheUsersDoesNotLoseItsGradient) {
+  const Example e;
+  const at::Tensor out = Doubled::apply(e.sparse);
+
+  const std::string message = message_of([&] { out.sum().backward(); });
+
+  EXPECT_NE(message.find("a sparse tensor has no grad of its own"), std::string::npos) << message;
+}
+
+TEST(SparseTensor, WithValuesKeepsPlacesAndFill) {
+  const Example e;
+  const at::Tensor values = torch::arange(4, torch::kDouble).requires_grad_();
+
+  const at::Tensor made = with_values(e.sparse, values);
+  made.square().sum().backward();
+
+  EXPECT_TRUE(torch::equal(indices(made), e.indices));
+  EXPECT_TRUE(torch::equal(values.grad(), 2 * values));
+}
+
+TEST(SparseTensor, StridedReadsTheElementsOfItsValues) {
+  const at::Tensor values = torch::arange(12, torch::kDouble).slice(0, 0, 12, 2);
+
+  const at::Tensor made = strided({3, 1}, values, {2, 3});
+  const std::string message = message_of([&] { strided({3, 1}, values, {2, 4}); });
+
+  EXPECT_TRUE(torch::equal(made, torch::tensor({{0.0, 2.0, 4.0}, {6.0, 8.0, 10.0}}, torch::kDouble)));
+  EXPECT_NE(message.find("[lacewing.strided] shape (2, 4) with strides (3, 1) has an element at 6, but values have 6"),
+            std::string::npos)
+      << message;
+}
+
+TEST(SparseTensor, CodeThatReadsMemoryGetsASentence) {
+  const Example e;
+  std::ostringstream text;
+
+  for (const std::string& message :
+       {message_of([&] { text << e.sparse; }), message_of([&] { torch::save(e.sparse, text); })}) {
+    EXPECT_NE(message.find("[lacewing.SparseTensor] a sparse tensor has no memory of its own"), std::string::npos)
+        << message;
+  }
+}
+
+TEST(SparseTensor, WritesToItsFillAreRefused) {
+  const Example e;
+
+  e.fill.add_(1);
+
+  EXPECT_NE(message_of([&] { lacewing::to_dense(e.sparse); }).find("the fill of a sparse tensor was written to"),
+            std::string::npos);
 }
 
 }  // namespace
