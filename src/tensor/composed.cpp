@@ -13,6 +13,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isclose.h>
+#include <ATen/ops/linalg_multi_dot.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/log1p.h>
 #include <ATen/ops/log_sigmoid.h>
@@ -22,6 +23,7 @@
 
 #include "tensor/call.h"
 #include "tensor/construct.h"
+#include "tensor/densify.h"
 
 namespace lacewing::tensor {
 namespace {
@@ -303,7 +305,8 @@ bool kron(Call& call) {
 bool matrix_power(Call& call) {
   const at::Tensor t = call.tensor(0);
   std::int64_t n = call.integer("n");
-  if (t.dim() < 2 || t.size(-1) != t.size(-2) || n < 1) {
+  // Products do not look at 0 times an infinity: here it counts in every element of a row and a column.
+  if (t.dim() < 2 || t.size(-1) != t.size(-2) || n < 1 || (n > 1 && !all_finite(call.sparse().values))) {
     return Call::decline();
   }
   at::Tensor result;
@@ -313,6 +316,22 @@ bool matrix_power(Call& call) {
     }
   }
   return call.give(result.is_same(t) ? t.clone() : result);
+}
+
+/// torch's composition goes past the dispatcher.
+bool chain_matmul(Call& call) {
+  const auto matrices = call.args[0].toTensorVector();
+  const bool fits = matrices.size() > 1 &&
+                    std::all_of(matrices.begin(), matrices.end(), [](const at::Tensor& t) { return t.dim() == 2; });
+  return fits ? call.give(at::linalg_multi_dot(matrices)) : Call::decline();
+}
+
+/// torch's composition, but for elements that are not finite: then it subtracts and multiplies them everywhere.
+bool cov(Call& call) {
+  if (!call.is_sparse_at(0) || all_finite(call.sparse().values)) {
+    return Call::decline();
+  }
+  return call.give(call.call_with([&](const at::Tensor& t) { return densified_for(call.schema().name(), t); }));
 }
 
 /// "ij,jk->ik" of two tensors, taken apart.
@@ -386,7 +405,33 @@ bool einsum(Call& call) {
   return call.give(at::tensordot(tensors[0], tensors[1], left, right).permute(order));
 }
 
+bool is_all_true(Call& call) { return call.give(call.tensor(0).all()); }
+bool is_any_true(Call& call) { return call.give(call.tensor(0).any()); }
+
+/// Of rows that are scaled to the length 1, or by 1 / eps where they are shorter than eps; the gradient is that of the
+/// length in either case, as in torch.
+bool cosine_similarity(Call& call) {
+  const at::Tensor& a = call.tensor(0);
+  const at::Tensor& b = call.tensor(1);
+  const std::int64_t dim = call.integer("dim");
+  if (a.sizes() != b.sizes() || a.dim() == 0 || a.scalar_type() != b.scalar_type() ||
+      !at::isFloatingType(a.scalar_type())) {
+    return Call::decline();
+  }
+  const double eps = call.arg("eps").toDouble();
+  const auto scaled = [&](const at::Tensor& t) {
+    const at::Tensor norm = at::linalg_vector_norm(t, 2, {dim}, /*keepdim=*/true);
+    return t / (norm + (norm.clamp_min(eps) - norm).detach());
+  };
+  return call.give((scaled(a) * scaled(b)).sum({dim}));
+}
+
 constexpr RuleEntry kRules[] = {
+    {"aten::chain_matmul", chain_matmul},
+    {"aten::cov", cov},
+    {"aten::_is_all_true", is_all_true},
+    {"aten::_is_any_true", is_any_true},
+    {"aten::cosine_similarity", cosine_similarity},
     {"aten::einsum", einsum},
     {"aten::mse_loss", mse_loss},
     {"aten::smooth_l1_loss", smooth_loss},

@@ -7,8 +7,10 @@
 #include <lacewing/dispatch/torch.h>
 
 #include "index/keys.h"
+#include "tensor/align.h"
 #include "tensor/call.h"
 #include "tensor/construct.h"
+#include "tensor/densify.h"
 
 namespace lacewing {
 
@@ -120,7 +122,7 @@ at::Tensor sparse_gcs_tensor(const at::Tensor& compressed_indices, const at::Ten
               "[lacewing.", op, "] index arrays and values must be strided tensors");
   TORCH_CHECK(values.dim() >= 1, "[lacewing.", op, "] values must have shape (nse, *dense shape), not ",
               shape_text(values.sizes()));
-  tensor::refuse_functorch("values", values);
+  tensor::refuse_transforms("values", values);
   const Dims shape = size.vec();
   const auto dense_shape = values.sizes().slice(1);
   const auto sparse_dims = static_cast<std::int64_t>(shape.size()) - (values.dim() - 1);
@@ -206,19 +208,86 @@ bool names_a_format(const std::string& op) {
          op.starts_with("aten::_to_sparse");
 }
 
+/// The same elements with the leading `count` dims sparse: the entries of each index there make up a block, with the
+/// fill where it has none.
+Components in_blocks(const Components& given, std::int64_t count) {
+  const Components c = coalesced(given);
+  const Dims moved(c.pattern->sizes().begin() + count, c.pattern->sizes().end());
+  Dims inner = all_dims(c.sparse_dim());
+  inner.erase(inner.begin(), inner.begin() + count);
+  const Grouping& grouping = c.pattern->grouping(all_dims(count));
+  Dims block = moved;
+  block.insert(block.end(), c.dense_shape().begin(), c.dense_shape().end());
+  Dims rows{grouping.pattern->nse(), product_of(moved)};
+  rows.insert(rows.end(), c.dense_shape().begin(), c.dense_shape().end());
+  check_dense_result("aten::to_sparse", rows, c.values.scalar_type());
+  const at::Tensor values = c.fill.value.expand(rows).clone(at::MemoryFormat::Contiguous);
+  const at::Tensor filled = values.index_put({grouping.group().to(at::kLong), c.pattern->reduced(inner)}, c.values);
+  block.insert(block.begin(), rows[0]);
+  return {grouping.pattern, filled.view(block),
+          c.fill.kind == FillKind::array ? Fill{FillKind::array, c.fill.value.expand(at::IntArrayRef(block).slice(1))}
+                                         : c.fill};
+}
+
+/// The tensor with as many sparse dims as the call asks for; as it is where it asks for none.
+at::Tensor with_wanted_dims(const Call& call) {
+  const at::Tensor& t = call.tensor(0);
+  const Components& c = call.sparse();
+  const auto asked = [&](const char* name) { return call.has(name) && !call.arg(name).isNone(); };
+  std::int64_t count = c.sparse_dim();
+  count = asked("sparse_dim") ? call.integer("sparse_dim") : count;
+  count = asked("dense_dim") ? c.dim() - call.integer("dense_dim") : count;
+  if (count == c.sparse_dim()) {
+    return t;
+  }
+  TORCH_CHECK(count >= 0 && count <= c.dim(), "[lacewing.to_sparse] a tensor of shape ", shape_text(t.sizes()),
+              " cannot have ", count, " sparse dims");
+  if (count > c.sparse_dim() && c.fill.kind != FillKind::array) {
+    return make_tensor(dense_to_sparse_dims(c, count - c.sparse_dim()));
+  }
+  TORCH_CHECK(c.has_fill(), "[lacewing.to_sparse] blocks of ", c.dim() - count,
+              " dims would have elements that are undefined, as the fill is: give one by with_fill(...)");
+  if (count > 0 && count < c.sparse_dim()) {
+    return make_tensor(in_blocks(c, count));
+  }
+  const Fill fill = c.fill.kind == FillKind::scalar ? c.fill : checked_fill("to_sparse", {}, c.values);
+  return make_tensor(with_all_entries(densified_for(call.schema().name(), t), count, fill));
+}
+
+/// torch's own tensor of blocks, made of the entries: this library has no such format.
+bool give_blocked(Call& call, at::Layout layout) {
+  const Dims blocksize = call.arg("blocksize").isNone() ? Dims{} : call.arg("blocksize").toIntVector();
+  return call.give(to_torch(with_wanted_dims(call), layout, at::IntArrayRef(blocksize)));
+}
+
+/// Compressed, which takes rows and columns.
+bool give_compressed(Call& call, bool by_column) {
+  const at::Tensor t = with_wanted_dims(call);
+  TORCH_CHECK(t.is_same(call.tensor(0)) || components(t).sparse_dim() >= 2, "[lacewing.to_sparse] ",
+              call.schema().name(), " needs two sparse dims, but dense_dim leaves ", components(t).sparse_dim());
+  return call.give(to_gcs(t, {}, {}, by_column));
+}
+
 bool to_sparse(Call& call) {
   if (call.has("layout") && !call.arg("layout").isNone()) {
     const auto layout = call.arg("layout").toLayout();
-    if (layout == at::kSparseCsr || layout == at::kSparseCsc) {
-      return call.give(to_gcs(call.tensor(0), {}, {}, layout == at::kSparseCsc));
+    if (layout == at::kSparseBsr || layout == at::kSparseBsc) {
+      return give_blocked(call, layout);
     }
-    return layout == at::kSparse ? call.give(to_coo(call.tensor(0))) : Call::decline();
+    TORCH_CHECK(call.arg("blocksize").isNone(), "[lacewing.to_sparse] layout ", layout,
+                " has no blocks, but blocksize is ", dims_text(call.arg("blocksize").toIntVector()));
+    if (layout == at::kSparseCsr || layout == at::kSparseCsc) {
+      return give_compressed(call, layout == at::kSparseCsc);
+    }
+    return layout == at::kSparse ? call.give(to_coo(with_wanted_dims(call))) : Call::decline();
   }
-  return call.give(to_coo(call.tensor(0)));
+  return call.give(to_coo(with_wanted_dims(call)));
 }
 
-bool to_compressed(Call& call) {
-  return call.give(to_gcs(call.tensor(0), {}, {}, call.schema().name() == "aten::to_sparse_csc"));
+bool to_compressed(Call& call) { return give_compressed(call, call.schema().name() == "aten::to_sparse_csc"); }
+
+bool to_blocked(Call& call) {
+  return give_blocked(call, call.schema().name() == "aten::to_sparse_bsr" ? at::kSparseBsr : at::kSparseBsc);
 }
 
 /// crow_indices and col_indices of CSR, ccol_indices and row_indices of CSC; of GCRS and GCCS in the same way.
@@ -235,6 +304,8 @@ constexpr RuleEntry kRules[] = {
     {"aten::to_sparse.sparse_dim", to_sparse},
     {"aten::to_sparse_csr", to_compressed},
     {"aten::to_sparse_csc", to_compressed},
+    {"aten::to_sparse_bsr", to_blocked},
+    {"aten::to_sparse_bsc", to_blocked},
     {"aten::crow_indices", give_array<true, false>},
     {"aten::col_indices", give_array<false, false>},
     {"aten::ccol_indices", give_array<true, true>},

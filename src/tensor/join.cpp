@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/zeros.h>
 
 #include "tensor/align.h"
 #include "tensor/call.h"
@@ -40,7 +41,38 @@ Components join_sparse(const std::vector<Components>& all, std::int64_t dim) {
   return {Pattern::make(at::cat(indices, 1), std::move(sizes), sorted), at::cat(values), all[0].fill};
 }
 
-bool cat_tensors(Call& call, const std::vector<at::Tensor>& tensors, std::int64_t given_dim) {
+/// Few strided elements beside the sparse tensors (a column of ones) become entries, each of them: less than a
+/// sixteenth of the result, with the entries. Where the fill is undefined there is no strided result.
+std::vector<at::Tensor> with_few_as_entries(std::vector<at::Tensor> tensors) {
+  const auto first = std::find_if(tensors.begin(), tensors.end(), is_sparse);
+  if (first == tensors.end() || std::all_of(tensors.begin(), tensors.end(), is_sparse)) {
+    return tensors;
+  }
+  const Components like = components(*first);
+  double elements = 0;
+  double all = 0;
+  for (const at::Tensor& t : tensors) {
+    elements += static_cast<double>(is_sparse(t) ? components(t).values.numel() : t.numel());
+    all += static_cast<double>(t.numel());
+  }
+  if (like.has_fill() && elements * 16 > all) {
+    return tensors;
+  }
+  for (at::Tensor& t : tensors) {
+    if (!is_sparse(t) && t.dim() == like.dim()) {
+      const bool fits =
+          like.fill.kind != FillKind::array || like.fill.value.sizes() == t.sizes().slice(at(like.sparse_dim()));
+      const Fill fill = !like.has_fill() ? Fill::undefined()
+                        : fits           ? Fill{like.fill.kind, like.fill.value.to(t.scalar_type())}
+                                         : Fill{FillKind::scalar, at::zeros({}, t.options().requires_grad(false))};
+      t = make_tensor(with_all_entries(t, like.sparse_dim(), fill));
+    }
+  }
+  return tensors;
+}
+
+bool cat_tensors(Call& call, const std::vector<at::Tensor>& given, std::int64_t given_dim) {
+  const std::vector<at::Tensor> tensors = with_few_as_entries(given);
   std::vector<Components> all;
   for (const at::Tensor& t : tensors) {
     if (t.dim() == 1 && t.numel() == 0) {

@@ -8,6 +8,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/logical_and.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/remainder.h>
@@ -33,6 +34,14 @@ std::optional<Components> all_sparse(const Components& c, std::int64_t sparse_di
     return std::nullopt;
   }
   return dense_to_sparse_dims(c, more);
+}
+
+/// Whether dims change their order, those of one element apart: then elements would lie in another order.
+bool moves_elements(const Dims& order, const Dims& shape) {
+  Dims longer;
+  std::copy_if(order.begin(), order.end(), std::back_inserter(longer),
+               [&](std::int64_t d) { return shape[at(d)] > 1; });
+  return !std::is_sorted(longer.begin(), longer.end());
 }
 
 bool permute_to(Call& call, const Dims& order) {
@@ -74,8 +83,12 @@ bool permute_to(Call& call, const Dims& order) {
   }();
   const bool same = sparse_order == all_dims(c->sparse_dim());
   const PatternPtr pattern = same ? c->pattern : c->pattern->permuted(sparse_order);
-  return call.give({pattern, c->values.permute(dense_order),
-                    fill_for(*c, [&](const at::Tensor& t) { return t.permute(block_order); })});
+  const at::Tensor result = make_tensor({pattern, c->values.permute(dense_order),
+                                         fill_for(*c, [&](const at::Tensor& t) { return t.permute(block_order); })});
+  if (moves_elements(order, c->shape())) {
+    mark_permuted(result);
+  }
+  return call.give(result);
 }
 
 bool permute(Call& call) {
@@ -108,19 +121,30 @@ bool t(Call& call) {
   return ndim < 2 ? call.give(call.tensor(0)) : swapped(call, 0, 1);
 }
 
+/// No elements in another shape, whose last `kept` dims are dense dims as before.
+bool reshape_nothing(Call& call, const Components& given, const Dims& shape, std::int64_t kept) {
+  if (given.fill.kind == FillKind::array && kept < given.dense_dim()) {
+    return Call::decline();
+  }
+  const Dims sizes(shape.begin(), shape.end() - kept);
+  Dims rows{0};
+  rows.insert(rows.end(), shape.end() - kept, shape.end());
+  const auto no_keys = at::empty({0}, at::dtype(at::kLong).device(given.values.device()));
+  return call.give({Pattern::of_keys(no_keys, sizes), given.values.narrow(0, 0, 0).reshape(rows), given.fill});
+}
+
 /// Another shape of the same elements in row-major order. Stays sparse: the dense dims that a boundary cuts turn
 /// sparse.
 bool reshape_to(Call& call, const Components& given, Dims shape) {
-  const std::int64_t numel = product_of(given.shape());
-  if (product_of(given.shape()) == 0 || given.dim() == 0) {
-    return Call::decline();
-  }
   // The dense dims that can stay: a common suffix of both shapes.
   const Dims from = given.shape();
   std::int64_t kept = 0;
   while (kept < given.dense_dim() && kept < static_cast<std::int64_t>(shape.size()) &&
          from[from.size() - 1 - at(kept)] == shape[shape.size() - 1 - at(kept)]) {
     ++kept;
+  }
+  if (product_of(from) == 0) {
+    return reshape_nothing(call, given, shape, kept);
   }
   const auto moved_out = given.dense_dim() - kept;
   // Dense dims that merge or split among themselves may stay dense: the values are reshaped.
@@ -142,11 +166,11 @@ bool reshape_to(Call& call, const Components& given, Dims shape) {
       c = all_sparse(given, given.sparse_dim() + moved_out);
     }
     dense_out = kept;
-    if (dense_out == static_cast<std::int64_t>(shape.size())) {
+    if (dense_out == static_cast<std::int64_t>(shape.size()) && given.dim() > 0) {
       c = std::nullopt;
     }
   }
-  if (!c || numel == 0) {
+  if (!c) {
     return Call::decline();
   }
   const Dims sparse_sizes(shape.begin(), shape.end() - dense_out);

@@ -185,11 +185,20 @@ Fill masked_fill(const Components& c, bool logarithm) {
   return {FillKind::scalar, logarithm ? c.fill.value : at::zeros_like(c.fill.value)};
 }
 
+/// Whether the fill is the constant -inf: what has no entry counts for nothing.
+bool is_masked(const Components& c) {
+  return c.fill.kind == FillKind::scalar && !needs_grad(c.fill.value) &&
+         fill_number(c).toDouble() == -std::numeric_limits<double>::infinity();
+}
+
 /// Fibres that differ in their fill: each fibre's fill everywhere, overwritten where there are entries.
 at::Tensor strided_softmax(const Call& call, const Exponents& e, std::int64_t dim, bool logarithm) {
   const Components& c = e.r.c;
   const Dims shape = c.shape();
-  check_dense_result(call.schema().name(), shape, c.values.scalar_type());
+  const std::string why = is_masked(c) ? " with the fill -inf, which makes rows without a finite entry nan (the fill "
+                                         "lacewing.undefined would leave them out),"
+                                       : "";
+  check_dense_result(call.schema().name() + why, shape, c.values.scalar_type());
   const auto rows = logarithm ? e.shifted - e.to_rows(e.sum).log() : e.exponents / e.to_rows(e.sum);
   const auto fills = logarithm ? e.fill_shifted - e.sum.log() : e.fill_shifted.exp() / e.sum;
   const at::Tensor fibres = e.r.result(fills, even_fill(c, dim, logarithm));
@@ -236,9 +245,7 @@ bool softmax(Call& call) {
   const bool one_fibre = c.sparse_dim() == 1 && groups == 1;
   // Fibres differ in their fill, but where it is -inf: then softmax has 0 (and log_softmax -inf) in every fibre with
   // a finite entry.
-  const bool masked = c.has_fill() && groups > 0 && !one_fibre && c.fill.kind == FillKind::scalar &&
-                      !needs_grad(c.fill.value) &&
-                      fill_number(c).toDouble() == -std::numeric_limits<double>::infinity() &&
+  const bool masked = groups > 0 && !one_fibre && is_masked(c) &&
                       groups == c.pattern->numel() / std::max<std::int64_t>(c.pattern->sizes()[at(dim)], 1) &&
                       group_extreme(r, /*largest=*/true).isfinite().all().item<bool>();
   if (is_on_device(c.values) && (masked || !c.has_fill())) {
