@@ -28,7 +28,7 @@ from ._tensor_arguments import (
 )
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_KEY: Final = "DeferredInit"
+_KEY: Final[Any] = torch._C._parse_dispatch_key("DeferredInit")
 _KINDS: Final = ("scalar", "undefined", "array")
 # Common arguments and results that hold no tensors; a torch.Size that is mapped would be a tuple.
 _WITHOUT_TENSORS: Final = frozenset(
@@ -36,6 +36,8 @@ _WITHOUT_TENSORS: Final = frozenset(
 )
 _FORMATS: Final = ("coo", "gcrs", "gccs")
 _STAND_FOR: Final = ops.tensor_stand_for.default
+# Of the object, not of the tensor inside. It refuses what a custom function gave, which has no gradient.
+_REQUIRES_GRAD: Final = vars(torch._C.TensorBase)["requires_grad"].__get__
 
 
 def _not_compiled(function: _F) -> _F:
@@ -108,6 +110,8 @@ class SparseTensor(Tensor):
         def inside(tensor: Tensor) -> Tensor:
             if not isinstance(tensor, SparseTensor):
                 return tensor
+            if not tensor.is_leaf:
+                _REQUIRES_GRAD(tensor)
             shells[id(tensor._inner)] = tensor
             return tensor._inner
 
@@ -116,9 +120,9 @@ class SparseTensor(Tensor):
             shell = shells.get(id(tensor))
             return _wrapped(tensor) if shell is None else shell
 
-        inner_args = [_with_tensors(inside, arg) for arg in args]
-        inner_kwargs = {name: _with_tensors(inside, arg) for name, arg in kwargs.items()} if kwargs else {}
         with torch._C.DisableTorchFunctionSubclass():
+            inner_args = [_with_tensors(inside, arg) for arg in args]
+            inner_kwargs = {name: _with_tensors(inside, arg) for name, arg in kwargs.items()} if kwargs else {}
             result = func(*inner_args, **inner_kwargs)
         return _with_tensors(outside, result)
 
@@ -238,6 +242,9 @@ class SparseTensor(Tensor):
     @_not_compiled
     def values(self) -> Tensor:
         """(nse, *dense shape): the tensor that gradients reach and optimizers take."""
+        with torch._C.DisableTorchFunctionSubclass():
+            if not self.is_leaf:
+                _REQUIRES_GRAD(self)
         result: Tensor = _own(ops.tensor_values, self._inner)
         return result
 
@@ -582,7 +589,7 @@ def _wrapped(tensor: Tensor) -> Tensor:
 
 def _is_inner(tensor: Tensor) -> bool:
     """By its dispatch key: no op is called, which a tensor inside torch.func might not have."""
-    return not isinstance(tensor, SparseTensor) and _KEY in str(torch._C._dispatch_keys(tensor))
+    return not isinstance(tensor, SparseTensor) and torch._C._dispatch_keys(tensor).has(_KEY)
 
 
 def _rebuild(indices: Tensor, values: Tensor, size: Sequence[int], kind: int, fill: Tensor | None) -> SparseTensor:

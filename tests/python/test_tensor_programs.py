@@ -271,6 +271,28 @@ def test_a_custom_function_sees_what_requires_a_gradient_now() -> None:
     assert s.values().grad is not None
 
 
+class Halved(torch.autograd.Function):
+    """Whose result is sparse."""
+
+    @staticmethod
+    def forward(ctx: Any, s: Tensor) -> Tensor:
+        return s / 2
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:  # type: ignore[override]
+        return g / 2
+
+
+def test_a_sparse_result_of_a_custom_function_is_refused_where_it_would_lose_its_gradient() -> None:
+    s = COO(INDICES, torch.tensor([1.0, 2.0, 3.0], requires_grad=True), (3, 4))
+
+    for use in (torch.sum, lambda t: t.to_dense(), lambda t: t @ torch.ones(4), lambda t: t.values()):
+        with pytest.raises(RuntimeError, match="a sparse tensor that a custom autograd.Function gives has no gradient"):
+            use(Halved.apply(s))
+
+    assert Halved.apply(s.detach()).sum() == 3.0
+
+
 # Fills
 
 
