@@ -287,7 +287,9 @@ def test_a_sparse_result_of_a_custom_function_is_refused_where_it_would_lose_its
     s = COO(INDICES, torch.tensor([1.0, 2.0, 3.0], requires_grad=True), (3, 4))
 
     for use in (torch.sum, lambda t: t.to_dense(), lambda t: t @ torch.ones(4), lambda t: t.values()):
-        with pytest.raises(RuntimeError, match="a sparse tensor that a custom autograd.Function gives has no gradient"):
+        with pytest.raises(
+            RuntimeError, match=r"a sparse tensor that a custom autograd\.Function gives has no gradient"
+        ):
             use(Halved.apply(s))
 
     assert Halved.apply(s.detach()).sum() == 3.0
