@@ -401,7 +401,7 @@ void forget_copy_op(const at::Tensor& sparse, const at::Tensor& copy) {
 }
 bool is_view_op(const at::Tensor& t) {
   check_sparse("is_view", t);
-  return is_view(t);
+  return is_view(t) && !reshaped_from(t).defined();
 }
 
 /// Whether .data = other is possible; torch refuses it otherwise.

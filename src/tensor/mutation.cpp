@@ -118,6 +118,17 @@ void write_components(const at::Tensor& target, Components made) {
   replace_components(target, std::move(made));
 }
 
+/// The same, and for the tensor that the target is a view of.
+void write_to(const at::Tensor& target, Components made) {
+  const at::Tensor base = reshaped_from(target);
+  if (base.defined()) {
+    const at::Tensor whole = make_tensor(made).reshape(base.sizes());
+    write_components(base, in_layout(components(whole), components(base).pattern->layout()));
+    follow_base(target);
+  }
+  write_components(target, std::move(made));
+}
+
 /// A result for a sparse target: a number, which is a strided tensor in most rules, as a sparse one.
 at::Tensor number_as(const at::Tensor& target, const at::Tensor& given) {
   const bool number = !is_sparse(given) && given.dim() == 0 && target.dim() == 0 && components(target).has_fill();
@@ -180,8 +191,9 @@ bool mutate(Call& call) {
     return true;
   }
   for (const std::size_t i : targets) {
-    refuse_unless(!call.is_sparse_at(i) || arguments[i].is_out() || !is_view(call.tensor(i)), call,
-                  " in place on a view of a sparse tensor would not reach that tensor: it is refused");
+    refuse_unless(!call.is_sparse_at(i) || arguments[i].is_out() || !is_view(call.tensor(i)) ||
+                      reshaped_from(call.tensor(i)).defined(),
+                  call, " in place on a view of a sparse tensor would not reach that tensor: it is refused");
     if (call.is_sparse_at(i) && !arguments[i].is_out() && name != "aten::detach_") {
       refuse_leaf(call.tensor(i));
     }
@@ -205,7 +217,7 @@ bool mutate(Call& call) {
       if (name == "aten::detach_") {
         replace_components(target, std::move(made));
       } else {
-        write_components(target, std::move(made));
+        write_to(target, std::move(made));
       }
     } else if (is_sparse(target)) {
       TORCH_CHECK(at::canCast(result.scalar_type(), target.scalar_type()), "[lacewing.SparseTensor] ", name,

@@ -174,7 +174,9 @@ class SparseImpl : public c10::TensorImpl {
   }
 
   bool view = false;
-  bool permuted = false;  ///< a view of a tensor that is none, with its elements in another order
+  at::Tensor reshaped_from;       ///< of a view with the same elements in their order: a tensor that is no view
+  std::int64_t base_version = 0;  ///< of reshaped_from, when they were the same
+  bool permuted = false;          ///< a view of a tensor that is none, with its elements in another order
   std::shared_ptr<Copies> copies = std::make_shared<Copies>();  ///< shared with its views
 
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion&, bool) const override {
@@ -430,12 +432,39 @@ const Components& components(const at::Tensor& tensor) {
   return impl->get();
 }
 
+namespace {
+
+bool reshapes(const std::string& op, const at::Tensor& result, const at::Tensor& base) {
+  const bool keeps_order = op == "aten::view" || op == "aten::reshape" || op == "aten::flatten" ||
+                           op == "aten::ravel" || op == "aten::view_as" || op == "aten::reshape_as" ||
+                           op == "aten::unflatten" || op == "aten::unsqueeze" || op == "aten::squeeze";
+  return keeps_order && result.scalar_type() == base.scalar_type();
+}
+
+}  // namespace
+
+at::Tensor reshaped_from(const at::Tensor& tensor) {
+  constexpr long kBaseAndView = 2;
+  const auto* const impl = static_cast<const SparseImpl*>(tensor.unsafeGetTensorImpl());
+  const bool same = impl->reshaped_from.defined() && version_of(impl->reshaped_from) == impl->base_version;
+  return same && impl->copies.use_count() == kBaseAndView ? impl->reshaped_from : at::Tensor();
+}
+
+void follow_base(const at::Tensor& view) {
+  auto* const impl = static_cast<SparseImpl*>(view.unsafeGetTensorImpl());
+  impl->base_version = version_of(impl->reshaped_from);
+}
+
 void mark_view(const std::string& op, const at::Tensor& result, const at::Tensor& base) {
   auto* const of = static_cast<SparseImpl*>(base.unsafeGetTensorImpl());
   if (is_sparse(result)) {
     auto* const view = static_cast<SparseImpl*>(result.unsafeGetTensorImpl());
     view->view = true;
     view->permuted = view->permuted && !of->view;
+    if (!of->view && reshapes(op, result, base)) {
+      view->reshaped_from = base;
+      follow_base(result);
+    }
     view->copies = of->copies;
     return;
   }

@@ -111,6 +111,11 @@ const Components& components(const at::Tensor& tensor);
 /// it be written to, so it is watched, and the next look at `base` refuses what was done.
 void mark_view(const std::string& op, const at::Tensor& result, const at::Tensor& base);
 bool is_view(const at::Tensor& tensor);
+/// The tensor that a view in another shape (view, reshape) is of, to which writes to the view go on: as long as it was
+/// not written to itself, and no other view of it is held, which would not see them. Undefined for other tensors.
+at::Tensor reshaped_from(const at::Tensor& tensor);
+/// Both were written to.
+void follow_base(const at::Tensor& view);
 /// For a result that has its elements in another order: contiguous() of such a strided view is a copy, not the view.
 void mark_permuted(const at::Tensor& result);
 bool is_permuted_view(const at::Tensor& tensor);

@@ -199,6 +199,57 @@ def test_views_that_are_contiguous_stay_views(how: str) -> None:
         view.contiguous().mul_(2)
 
 
+RESHAPED: dict[str, Callable[[Tensor], Tensor]] = {
+    "view": lambda t: t.view(-1),
+    "reshape": lambda t: t.reshape(2, 6),
+    "flatten": lambda t: t.flatten(),
+    "unsqueeze": lambda t: t.unsqueeze(1),
+}
+
+
+@pytest.mark.parametrize("how", RESHAPED)
+@pytest.mark.parametrize("form", ["coo", "gcrs"])
+def test_writes_to_a_view_in_another_shape_reach_the_tensor(how: str, form: str) -> None:
+    values = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    s = COO(INDICES, values, (3, 4)) * 2
+    s = s.to_gcs() if form == "gcrs" else s
+    x = s.to_dense().clone()
+
+    for t in (s, x):
+        RESHAPED[how](t).mul_(3)
+        view = RESHAPED[how](t)
+        view[1:2] = 5.0
+        view[:1] += 1.0
+
+    assert isinstance(s, lacewing.SparseTensor)
+    assert s.format == form
+    assert torch.equal(s.to_dense(), x)
+    assert torch.equal(*(torch.autograd.grad(t.sum(), values, retain_graph=True)[0] for t in (s, x)))
+
+
+def test_a_write_to_one_of_two_views_is_refused() -> None:
+    s = matrix()
+    flat, other = s.view(-1), s.t()
+
+    with pytest.raises(RuntimeError, match="in place on a view of a sparse tensor"):
+        flat.mul_(3)
+    del other
+    flat.mul_(3)
+
+    assert s.values().tolist() == [3.0, 6.0, 9.0]
+
+
+def test_a_write_to_a_view_of_what_was_written_to_is_refused() -> None:
+    s = matrix()
+    flat = s.view(-1)
+
+    s.mul_(2)
+    with pytest.raises(RuntimeError, match="in place on a view of a sparse tensor"):
+        flat.mul_(3)
+
+    assert s.values().tolist() == [2.0, 4.0, 6.0]
+
+
 def test_what_is_contiguous_is_the_tensor_itself() -> None:
     s = matrix()
 

@@ -32,6 +32,8 @@ CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "multivariate": lambda t: d.MultivariateNormal(t, torch.eye(4)).log_prob(ONES),
     "independent": lambda t: d.Independent(d.Normal(t, 1.0), 1).log_prob(t),
     "divergence": lambda t: d.kl_divergence(d.Normal(t, t + 1), d.Normal(0.0, 1.0)),
+    "low rank": lambda t: d.LowRankMultivariateNormal(torch.zeros(3), t, torch.ones(3)).log_prob(ONES[:, 0]),
+    "low rank entropy": lambda t: d.LowRankMultivariateNormal(torch.zeros(3), t, torch.ones(3)).entropy(),
     "sample": lambda t: d.Normal(t, 1e-12).sample(),
     "rsample": lambda t: d.Normal(t, 1e-12).rsample(),
 }
