@@ -11,6 +11,7 @@
 
 #include "tensor/call.h"
 #include "tensor/densify.h"
+#include "tensor/zero_tensors.h"
 
 namespace at::functorch {
 /// Of ATen/functorch/DynamicLayer.h, which needs a header that torch does not bring.
@@ -316,14 +317,19 @@ void mark_views(const Call& call) {
   }
 }
 
-/// Torch's own sparse tensors beside ours, as ours; but for those that are written to.
+/// Whether a tensor takes part as another one.
+bool is_taken_in(const at::Tensor& t) {
+  return t.defined() && (t.layout() != at::kStrided || (!is_sparse(t) && are_large_zeros(t)));
+}
+
+/// Torch's own sparse tensors beside ours, as ours, and zeros that are not stored; but for those that are written to.
 void take_in(Call& call) {
   const auto& arguments = call.schema().arguments();
   for (std::size_t i = 0; i < call.args.size(); ++i) {
     const bool written = arguments[i].alias_info() != nullptr && arguments[i].alias_info()->isWrite();
     if (!written) {
-      call.args[i] = mapped(call.args[i], [](const at::Tensor& t) {
-        return t.defined() && t.layout() != at::kStrided && !is_sparse(t) ? from_torch(t) : t;
+      call.args[i] = mapped(call.args[i], [&](const at::Tensor& t) {
+        return !is_taken_in(t) ? t : t.layout() == at::kStrided ? without_entries(t, call) : from_torch(t);
       });
     }
   }
@@ -378,7 +384,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   }
   look_at_all(call);
   bool foreign = false;
-  call.each_tensor([&](const at::Tensor& t) { foreign = foreign || (t.defined() && t.layout() != at::kStrided); });
+  call.each_tensor([&](const at::Tensor& t) { foreign = foreign || is_taken_in(t); });
   if (foreign) {
     take_in(call);
   }

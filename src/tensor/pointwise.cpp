@@ -18,7 +18,6 @@
 #include "tensor/call.h"
 #include "tensor/densify.h"
 #include "tensor/kept_call.h"
-#include "tensor/zero_tensors.h"
 
 namespace lacewing::tensor {
 namespace {
@@ -500,9 +499,6 @@ bool pointwise(Call& call) {
     }
     if (!value.isTensor() || !value.toTensor().defined()) {
       continue;
-    }
-    if (are_large_zeros(value.toTensor())) {
-      call.args[i] = without_entries(value.toTensor(), call);
     }
     const at::Tensor t = value.toTensor();
     if (is_sparse(t)) {

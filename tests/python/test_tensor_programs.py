@@ -330,6 +330,8 @@ PROGRAMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "product by element": lambda s, x: (s * x).sum(),
     "sum": lambda s, x: (s * x + s).square().sum(),
     "matmul": lambda s, x: (s @ x).square().sum(),
+    "linear": lambda s, x: nn.functional.linear(x, s).square().sum(),
+    "sparse matmul": lambda s, x: ((s * x) @ s).square().sum(),
     "gradient": lambda s, x: torch.func.grad(lambda x: (s * x).square().sum())(x).sum(),
 }
 
