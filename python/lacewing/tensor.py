@@ -207,7 +207,7 @@ class SparseTensor(Tensor):
     @property
     @_not_compiled
     def fill_value(self) -> Tensor | Undefined:
-        """What an element without an entry is."""
+        """What an element without an entry is: for reading, but where it is a leaf that learns."""
         fill: Tensor | None = _own(ops.tensor_fill, self._inner)
         return undefined if fill is None else fill
 

@@ -120,6 +120,27 @@ std::optional<std::vector<std::int64_t>> contiguous_order(at::IntArrayRef shape,
 
 namespace {
 
+/// Of sizes that torch.compile keeps symbolic, on which it guards.
+at::Tensor strided_op(c10::SymIntArrayRef strides, const at::Tensor& values, c10::SymIntArrayRef shape) {
+  const auto known_strides = c10::asIntArrayRefSlowOpt(strides);
+  const auto known_shape = c10::asIntArrayRefSlowOpt(shape);
+  if (known_strides && known_shape && !values.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+    return strided(*known_strides, values, *known_shape);
+  }
+  TORCH_CHECK(shape.size() == strides.size() && (values.dim() == 1 || values.is_contiguous()),
+              "[lacewing.strided] a shape needs as many strides, of values that are contiguous or a vector");
+  c10::SymInt last = 0;
+  bool none = false;
+  std::vector<c10::SymInt> steps;
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    none = none || shape[d] == 0;
+    last += (shape[d] - 1) * strides[d];
+    steps.push_back(values.dim() == 1 ? strides[d] * values.sym_stride(0) : strides[d]);
+  }
+  TORCH_CHECK(none || last < values.sym_numel(), "[lacewing.strided] an element lies outside of the values");
+  return values.as_strided_symint(shape, steps);
+}
+
 at::Tensor random_indices_op(at::IntArrayRef size, std::int64_t nse, std::optional<at::Device> device,
                              std::optional<at::Generator> generator) {
   return random_indices(size, nse, device.value_or(at::kCPU), std::move(generator));
@@ -129,7 +150,7 @@ at::Tensor random_indices_op(at::IntArrayRef size, std::int64_t nse, std::option
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   m.def("random_indices(int[] size, int nse, Device? device, Generator? generator) -> Tensor", random_indices_op);
-  m.def("strided(int[] strides, Tensor(a) values, int[] shape) -> Tensor(a)", strided);
+  m.def("strided(SymInt[] strides, Tensor(a) values, SymInt[] shape) -> Tensor(a)", strided_op);
   m.def("contiguous_order(int[] shape, int[] strides) -> int[]?", contiguous_order);
   m.def("sparse_diags(Tensor[] diagonals, int[] offsets, int[]? size) -> Tensor", diags);
 }

@@ -1,6 +1,7 @@
 // Shells: the objects of Python that stand for sparse tensors and hold nothing. Code of torch that goes past its own
 // functions (a custom autograd.Function, DLPack) sees the shell, and finds here what the sparse tensor would say.
 #include <memory>
+#include <mutex>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -80,6 +81,7 @@ struct ShellGrad : torch::autograd::AutogradMeta {
   ShellGrad(c10::TensorImpl* shell, at::Tensor sparse) : shell_(shell), sparse_(std::move(sparse)) {}
 
   bool requires_grad() const override {
+    const std::lock_guard lock(making_);
     const bool wanted = sparse_.requires_grad();
     auto* const self = const_cast<ShellGrad*>(this);
     const Components& c = components(sparse_);
@@ -100,6 +102,7 @@ struct ShellGrad : torch::autograd::AutogradMeta {
 
   c10::TensorImpl* shell_;
   at::Tensor sparse_;
+  mutable std::mutex making_;  ///< of grad_fn_
 };
 
 at::Tensor stood_for(const at::Tensor& tensor) {

@@ -48,6 +48,7 @@ ARGUMENTS: dict[str, Callable[[str], tuple[Any, ...]]] = {
     "tensor_from_dense": lambda d: (dense(d), None, 0, None),
     "tensor_to_dense": lambda d: (sparse(d), None),
     "tensor_with_fill": lambda d: (sparse(d), 0, torch.ones((), dtype=torch.float64, device=d)),
+    "tensor_with_values": lambda d: (sparse(d), torch.ones(4, 2, device=d)),
     "tensor_indices": lambda d: (sparse(d),),
     "tensor_values": lambda d: (sparse(d),),
     "tensor_fill_kind": lambda d: (sparse(d),),
@@ -83,6 +84,12 @@ def test_opcheck(name: str, device: str) -> None:
     )
 
     torch.library.opcheck(op, arguments, test_utils=("test_schema", "test_autograd_registration"))
+
+
+def test_opcheck_of_strided(device: str) -> None:
+    values = torch.arange(12.0, device=device)[::2].requires_grad_()
+
+    torch.library.opcheck(torch.ops.lacewing.strided.default, ([2, 1], values, [2, 3]))
 
 
 @pytest.mark.parametrize("name", [name for name in ARGUMENTS if name not in STRIDED])

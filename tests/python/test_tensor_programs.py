@@ -105,6 +105,17 @@ def test_a_copied_module_has_its_parameter_in_its_sparse_tensor() -> None:
     assert torch.equal(copied(x), 2 * module(x))
 
 
+def test_a_saved_module_has_its_parameter_in_its_sparse_tensor() -> None:
+    module, file = Holder(), io.BytesIO()
+
+    torch.save(module, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+
+    assert loaded.sparse.values() is loaded.w
+    assert torch.equal(loaded.sparse.to_dense(), module.sparse.to_dense())
+
+
 def test_a_copied_fill_is_copied_once() -> None:
     fill = torch.tensor(2.0, requires_grad=True)
 
