@@ -167,6 +167,7 @@ class SparseImpl : public c10::TensorImpl {
 
   void replace(Components c) {
     components_ = std::move(c);
+    ++writes;
     fill_version_ = fill_version();
     set_sizes_contiguous(components_.shape());
     data_type_ = components_.values.dtype();
@@ -174,9 +175,10 @@ class SparseImpl : public c10::TensorImpl {
   }
 
   bool view = false;
-  at::Tensor reshaped_from;       ///< of a view with the same elements in their order: a tensor that is no view
-  std::int64_t base_version = 0;  ///< of reshaped_from, when they were the same
-  bool permuted = false;          ///< a view of a tensor that is none, with its elements in another order
+  at::Tensor reshaped_from;      ///< of a view with the same elements in their order: a tensor that is no view
+  std::int64_t writes = 0;       ///< how often the components were replaced, in inference mode too
+  std::int64_t base_writes = 0;  ///< of reshaped_from, when they were the same
+  bool permuted = false;         ///< a view of a tensor that is none, with its elements in another order
   std::shared_ptr<Copies> copies = std::make_shared<Copies>();  ///< shared with its views
 
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion&, bool) const override {
@@ -441,18 +443,20 @@ bool reshapes(const std::string& op, const at::Tensor& result, const at::Tensor&
   return keeps_order && result.scalar_type() == base.scalar_type();
 }
 
+std::int64_t writes_to(const at::Tensor& t) { return static_cast<const SparseImpl*>(t.unsafeGetTensorImpl())->writes; }
+
 }  // namespace
 
 at::Tensor reshaped_from(const at::Tensor& tensor) {
   constexpr long kBaseAndView = 2;
   const auto* const impl = static_cast<const SparseImpl*>(tensor.unsafeGetTensorImpl());
-  const bool same = impl->reshaped_from.defined() && version_of(impl->reshaped_from) == impl->base_version;
+  const bool same = impl->reshaped_from.defined() && writes_to(impl->reshaped_from) == impl->base_writes;
   return same && impl->copies.use_count() == kBaseAndView ? impl->reshaped_from : at::Tensor();
 }
 
 void follow_base(const at::Tensor& view) {
   auto* const impl = static_cast<SparseImpl*>(view.unsafeGetTensorImpl());
-  impl->base_version = version_of(impl->reshaped_from);
+  impl->base_writes = writes_to(impl->reshaped_from);
 }
 
 void mark_view(const std::string& op, const at::Tensor& result, const at::Tensor& base) {

@@ -239,15 +239,17 @@ def test_a_write_to_one_of_two_views_is_refused() -> None:
     assert s.values().tolist() == [3.0, 6.0, 9.0]
 
 
-def test_a_write_to_a_view_of_what_was_written_to_is_refused() -> None:
-    s = matrix()
-    flat = s.view(-1)
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_write_to_a_view_of_what_was_written_to_is_refused(inference: bool) -> None:
+    with torch.inference_mode(inference):
+        s = matrix()
+        flat = s.view(-1)
 
-    s.mul_(2)
-    with pytest.raises(RuntimeError, match="in place on a view of a sparse tensor"):
-        flat.mul_(3)
+        s.mul_(2)
+        with pytest.raises(RuntimeError, match="in place on a view of a sparse tensor"):
+            flat.mul_(3)
 
-    assert s.values().tolist() == [2.0, 4.0, 6.0]
+        assert s.values().tolist() == [2.0, 4.0, 6.0]
 
 
 def test_what_is_contiguous_is_the_tensor_itself() -> None:
