@@ -35,7 +35,9 @@ bool matches(const c10::FunctionSchema& functional, const c10::FunctionSchema& w
   }
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const c10::Argument& own = functional.arguments()[i];
-    if (own.name() != wanted[i]->name() || *own.type() != *wanted[i]->type()) {
+    // dropout has an input where dropout_ has a self.
+    const bool same_name = own.name() == wanted[i]->name() || (own.name() == "input" && wanted[i]->name() == "self");
+    if (!same_name || *own.type() != *wanted[i]->type()) {
       return false;
     }
   }

@@ -338,6 +338,21 @@ def test_random_ops_leave_what_has_no_entry(how: str, fill: str) -> None:
     assert bool(allowed.all())
 
 
+@pytest.mark.parametrize("op", [nn.functional.dropout, nn.functional.alpha_dropout], ids=["dropout", "alpha_dropout"])
+def test_dropout_in_place_is_that_of_the_tensor(op: Callable[..., Tensor]) -> None:
+    s, t = matrix(), matrix()
+
+    kept = op(s, 0.0, training=True, inplace=True)
+    torch.manual_seed(0)
+    op(t, 0.5, training=True, inplace=True)
+    torch.manual_seed(0)
+    wanted = op(matrix(), 0.5, training=True)
+
+    assert kept is s
+    assert torch.equal(s.to_dense(), matrix().to_dense())
+    assert torch.equal(t.to_dense(), wanted.to_dense())
+
+
 @pytest.mark.parametrize("fill", [0.0, 1.0])
 def test_rrelu_that_is_not_trained_has_one_slope(fill: float) -> None:
     s = matrix(fill_value=fill) - 2
