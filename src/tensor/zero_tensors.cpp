@@ -4,6 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_efficientzerotensor.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mv.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
@@ -42,17 +45,31 @@ void check_inner(const char* op, const at::Tensor& a, const at::Tensor& b, bool 
   TORCH_CHECK(fits, op, ": the shapes ", a.sym_sizes(), " and ", b.sym_sizes(), " cannot be multiplied");
 }
 
+/// Whether torch may store the zeros, as it does: the product knows infinities and NaN beside them.
+bool are_small(const at::Tensor& a, const at::Tensor& b) { return !are_large_zeros(a) && !are_large_zeros(b); }
+
+at::Tensor stored(const at::Tensor& t) { return t._is_zerotensor() ? t.clone() : t; }
+
 at::Tensor mm(const at::Tensor& a, const at::Tensor& b) {
+  if (are_small(a, b)) {
+    return at::mm(stored(a), stored(b));
+  }
   check_inner("mm", a, b, a.dim() == 2 && b.dim() == 2 && a.sym_size(1) == b.sym_size(0));
   return zeros_of({a.sym_size(0), b.sym_size(1)}, a, b);
 }
 
 at::Tensor mv(const at::Tensor& a, const at::Tensor& b) {
+  if (are_small(a, b)) {
+    return at::mv(stored(a), stored(b));
+  }
   check_inner("mv", a, b, a.dim() == 2 && b.dim() == 1 && a.sym_size(1) == b.sym_size(0));
   return zeros_of({a.sym_size(0)}, a, b);
 }
 
 at::Tensor bmm(const at::Tensor& a, const at::Tensor& b) {
+  if (are_small(a, b)) {
+    return at::bmm(stored(a), stored(b));
+  }
   check_inner("bmm", a, b,
               a.dim() == 3 && b.dim() == 3 && a.sym_size(0) == b.sym_size(0) && a.sym_size(2) == b.sym_size(1));
   return zeros_of({a.sym_size(0), a.sym_size(1), b.sym_size(2)}, a, b);
@@ -60,7 +77,7 @@ at::Tensor bmm(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-// torch stores the zeros for a product with them, in their whole shape.
+// torch stores the zeros for a product with them, in their whole shape; those beyond the densify policy's size are not.
 TORCH_LIBRARY_IMPL(aten, ZeroTensor, m) {
   m.impl("mm", mm);
   m.impl("mv", mv);

@@ -396,3 +396,13 @@ def test_collectives_that_read_are_taken(alone: None) -> None:
     dist.all_gather(out, matrix())
 
     assert torch.equal(out[0], matrix().to_dense())
+
+
+def test_products_of_torch_with_small_zeros_are_torchs_own() -> None:
+    zeros = torch._efficientzerotensor((2, 3))
+    other = torch.tensor([[1.0], [float("inf")], [float("nan")]])
+
+    assert zeros.mm(other).isnan().all()
+    assert zeros.mv(other[:, 0]).isnan().all()
+    assert zeros[None].bmm(other[None]).isnan().all()
+    assert torch.equal(zeros.mm(torch.ones(3, 4)), torch.zeros(2, 4))
