@@ -18,12 +18,22 @@ constexpr std::size_t kEdgeHeader = 3;
 /// "(E, rows, u, v)": the dims that a role's tensor has.
 std::string expected_dims(const Form& form, int r) {
   const FormRole& role = form.role(r);
-  std::string text = role.map == BatchMap::own ? "E, " : role.map == BatchMap::list ? "batch, " : "";
-  text += role.has_layout() ? "elements, " : role.has_rows ? "rows, " : "";
-  for (const char letter : role.dims()) {
-    text += std::string(1, letter) + ", ";
+  std::string text = "(";
+  const auto add = [&](std::string_view dim) {
+    text += text.size() > 1 ? ", " : "";
+    text += dim;
+  };
+  if (role.has_batch()) {
+    add(role.map == BatchMap::own ? "E" : "batch");
   }
-  return "(" + text.substr(0, text.empty() ? 0 : text.size() - 2) + ")";
+  if (role.has_layout() || role.has_rows) {
+    add(role.has_layout() ? "elements" : "rows");
+  }
+  for (const char& letter : role.dims()) {
+    add({&letter, 1});
+  }
+  text += ")";
+  return text;
 }
 
 /// What has told a size first.

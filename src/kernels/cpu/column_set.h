@@ -171,11 +171,13 @@ void with_places(const F& f) {
 /// for many, the words are looked through.
 class ColumnSet {
  public:
-  explicit ColumnSet(std::int64_t columns)
-      : words_(static_cast<std::size_t>(columns / (64 * kWordGroup) + 1) * kWordGroup, 0),
-        summary_(words_.size() / 64 + 1, 0),
-        used_(words_.size() + 1),
-        before_(words_.size()) {}
+  explicit ColumnSet(std::int64_t columns) {
+    const std::size_t words = (static_cast<std::size_t>(columns) / (64 * kWordGroup) + 1) * kWordGroup;
+    words_.assign(words, 0);
+    summary_.assign(words / 64 + 1, 0);
+    used_.resize(words + 1);
+    before_.resize(words);
+  }
 
   /// Whether to look at as many columns is less than to look through all words.
   bool is_few(std::int64_t columns, std::int64_t words_per_column = 8) const {
