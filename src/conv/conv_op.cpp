@@ -97,6 +97,7 @@ at::Tensor conv(const at::Tensor& features, const at::Tensor& weight, const Opti
 at::Tensor weight_grad(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
                        std::int64_t groups) {
   const ConvShape shape = check_weight_grad(features, grad, plan, meta, groups);
+  check_memory("sparse_conv_weight_grad", {{"features", features}, {"grad", grad}, {"plan", plan}});
   const Path path = path_of("sparse_conv_weight_grad", shape.plan, features);
   if (path == Path::reference && !features.is_cpu()) {
     return weight_grad(features.cpu(), grad.cpu(), plan.cpu(), meta, groups).to(features.device());
@@ -173,6 +174,8 @@ at::Tensor conv_autocast(const at::Tensor& features, const at::Tensor& weight, c
 at::Tensor run_conv(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
                     const at::Tensor& plan, at::IntArrayRef meta, bool transposed, const Finish& finish) {
   const ConvShape shape = check_conv(features, weight, bias, plan, meta, transposed);
+  check_memory("sparse_conv",
+               {{"features", features}, {"weight", weight}, {"bias", bias.value_or(at::Tensor())}, {"plan", plan}});
   const Path path = path_of("sparse_conv", shape.plan, features);
   if (path == Path::reference && !features.is_cpu()) {
     const at::Tensor y =

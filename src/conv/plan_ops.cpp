@@ -37,6 +37,7 @@ class HostCoordinates {
                 dtype_text(given.scalar_type()));
     TORCH_CHECK(given.dim() == 2 && given.size(1) >= 2 && given.size(1) <= kMaxAxes + 1, "[lacewing.", op, "] ", name,
                 " must be (voxels, 1 + axes) with 1 to ", kMaxAxes, " axes, not of shape ", shape_text(given.sizes()));
+    check_memory(op.c_str(), name, given);
     host_ = given.cpu().contiguous();
   }
 
@@ -174,6 +175,7 @@ void check_parts(const at::Tensor& array, const at::Tensor& source, const at::Te
   const Geometry geometry = geometry_of(op, kernel, stride, dilation, axes);
   TORCH_CHECK(geometry.taps() == description.taps, kRefusal, "kernel_size ", shape_text(kernel), " has ",
               geometry.taps(), " taps, but the description says ", description.taps);
+  check_memory(op.c_str(), "array", array);
   const at::Tensor host = array.cpu();
   const std::string flaw =
       plan_flaw(description, host.const_data_ptr<std::int32_t>(), from.view(), to.view(), geometry);

@@ -58,6 +58,7 @@ PlanMeta check_pool_grad(const at::Tensor& grad, const at::Tensor& arg, const at
 
 std::tuple<at::Tensor, at::Tensor> max_pool(const at::Tensor& features, const at::Tensor& plan, at::IntArrayRef meta) {
   const PlanMeta description = check_pool(features, plan, meta);
+  check_memory(kPool, {{"features", features}, {"plan", plan}});
   if (backend() == Backend::reference && !features.is_cpu()) {
     const auto [values, arg] = max_pool(features.cpu(), plan.cpu(), meta);
     return {values.to(features.device()), arg.to(features.device())};
@@ -79,6 +80,7 @@ std::tuple<at::Tensor, at::Tensor> max_pool(const at::Tensor& features, const at
 
 at::Tensor max_pool_grad(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan, at::IntArrayRef meta) {
   const PlanMeta description = check_pool_grad(grad, arg, plan, meta);
+  check_memory(kPoolGrad, {{"grad", grad}, {"arg", arg}, {"plan", plan}});
   if (backend() == Backend::reference && !grad.is_cpu()) {
     return max_pool_grad(grad.cpu(), arg.cpu(), plan.cpu(), meta).to(grad.device());
   }

@@ -91,6 +91,12 @@ at::Tensor unit(const at::Tensor& features, const at::Tensor& weight, const Opti
                 const OptionalTensor& variance, const OptionalTensor& gain, const OptionalTensor& offset, double eps,
                 const OptionalTensor& residual, bool relu) {
   check_unit(features, weight, bias, plan, meta, mean, variance, gain, offset, residual);
+  const at::Tensor none;
+  check_memory(kUnit, {{"mean", mean.value_or(none)},
+                       {"variance", variance.value_or(none)},
+                       {"gain", gain.value_or(none)},
+                       {"offset", offset.value_or(none)},
+                       {"residual", residual.value_or(none)}});
   Finish finish;
   finish.relu = relu;
   finish.residual = residual.value_or(at::Tensor());

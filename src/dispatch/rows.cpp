@@ -160,6 +160,7 @@ at::Tensor scatter_add(const RowKernels<Dev>& kernels, const executor_t<Dev>& ex
 
 at::Tensor gather_rows_cpu(const at::Tensor& src, const at::Tensor& index, bool check) {
   check_operands(gather_name, src, index);
+  check_memory(gather_name, {{"src", src}, {"index", index}});
   if (backend() == Backend::reference) {
     return gather<Device::reference>(kernels::reference_row_kernels(), serial_executor(), src, index, check);
   }
@@ -168,6 +169,7 @@ at::Tensor gather_rows_cpu(const at::Tensor& src, const at::Tensor& index, bool 
 
 at::Tensor gather_rows_cuda(const at::Tensor& src, const at::Tensor& index, bool check) {
   check_operands(gather_name, src, index);
+  check_memory(gather_name, {{"src", src}, {"index", index}});
   if (backend() == Backend::reference) {
     return gather_rows_cpu(src.cpu(), index.cpu(), check).to(src.device());
   }
@@ -183,6 +185,7 @@ at::Tensor gather_rows_meta(const at::Tensor& src, const at::Tensor& index, bool
 at::Tensor scatter_add_rows_cpu(const at::Tensor& src, const at::Tensor& index, std::int64_t rows,
                                 std::string_view mode, bool check) {
   check_scatter(src, index, rows);
+  check_memory(scatter_name, {{"src", src}, {"index", index}});
   const Mode parsed = parse_mode(mode);
   if (backend() == Backend::reference) {
     return scatter_add<Device::reference>(kernels::reference_row_kernels(), serial_executor(), src, index, rows, parsed,
@@ -194,6 +197,7 @@ at::Tensor scatter_add_rows_cpu(const at::Tensor& src, const at::Tensor& index, 
 at::Tensor scatter_add_rows_cuda(const at::Tensor& src, const at::Tensor& index, std::int64_t rows,
                                  std::string_view mode, bool check) {
   check_scatter(src, index, rows);
+  check_memory(scatter_name, {{"src", src}, {"index", index}});
   const Mode parsed = parse_mode(mode);
   if (backend() == Backend::reference) {
     return scatter_add_rows_cpu(src.cpu(), index.cpu(), rows, mode, check).to(src.device());

@@ -84,6 +84,12 @@ struct Executor::Impl {
     const auto inputs = parts[0].connection.primitive->inputs(parts[0].connection.trainable);
     TORCH_CHECK(!inputs || x.size(-1) == *inputs, "[lacewing.", kStep, "] x of shape ", shape_text(x.sizes()),
                 " must end with the ", inputs.value_or(0), " inputs of the connection");
+    check_memory(kStep, "x", x);
+    for (const Part& part : parts) {
+      for (const auto& [key, tensor] : part.connection.trainable) {
+        check_memory(kStep, (part.name + "." + key).c_str(), tensor);
+      }
+    }
   }
 
   /// Primitives of the user show only with an x whether the traces can follow them.

@@ -73,7 +73,9 @@ void check_values(const char* op, const std::vector<Part>& parts, const at::Tens
   for (const Part& part : parts) {
     part.connection.primitive->check(part.connection.trainable);
     for (const auto& [key, tensor] : part.connection.trainable) {
-      check_same_dtype(op, (part.name + "." + key).c_str(), tensor, "the state", like);
+      const std::string name = part.name + "." + key;
+      check_same_dtype(op, name.c_str(), tensor, "the state", like);
+      check_memory(op, name.c_str(), tensor);
     }
   }
 }
@@ -118,6 +120,7 @@ void absorb_fused(const at::Tensor& trace, const SparsePattern::ByColumn* column
   if (grad) {
     check_shape(op, "grad", *grad, {trace.size(0)});
     check_same_dtype(op, "grad", *grad, "the trace", trace);
+    check_memory(op, "grad", *grad);
   }
   auto args =
       trace_args(op, steps.size(), trace, columns != nullptr ? *columns : SparsePattern::ByColumn{}, shared, grad);

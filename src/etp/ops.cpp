@@ -40,6 +40,7 @@ void check_array(const char* op, const char* argument, const OptionalTensor& ten
   TORCH_CHECK(tensor->device() == like.device(), "[lacewing.", op, "] ", argument, " is on ", tensor->device(),
               ", but the trace is on ", like.device());
   TORCH_CHECK(tensor->is_contiguous(), "[lacewing.", op, "] ", argument, " must be contiguous, batch last");
+  check_memory(op, argument, *tensor);
 }
 
 void check_index(const char* argument, const at::Tensor& index, std::int64_t size, at::ScalarType type,
@@ -48,6 +49,7 @@ void check_index(const char* argument, const at::Tensor& index, std::int64_t siz
     check_shape(kTrace, argument, index, {size});
     TORCH_CHECK(index.scalar_type() == type && index.is_contiguous() && index.device() == trace.device(), "[lacewing.",
                 kTrace, "] ", argument, " must be a contiguous ", dtype_text(type), " tensor on the trace's device");
+    check_memory(kTrace, argument, index);
   }
 }
 
@@ -68,6 +70,7 @@ struct TraceCall {
                 "] trace must be a contiguous (entries, S, B), not shape ", shape_text(trace.sizes()));
     TORCH_CHECK(at::isFloatingType(trace.scalar_type()), "[lacewing.", kTrace, "] trace must be floating, not ",
                 dtype_text(trace.scalar_type()));
+    check_memory(kTrace, {{"trace", trace}, {"grad", grad.value_or(at::Tensor())}});
     const bool shares = !shared.u.empty();
     const std::int64_t entries = trace.size(0);
     const std::int64_t states = trace.size(1) + (shares ? 1 : 0);
@@ -210,6 +213,7 @@ CellParams checked_cell(const at::Tensor& y, const at::Tensor& h, const Optional
   check_array(kCellOp, "h", state, {y.size(0), kernels::states_of(params), y.size(1)}, y);
   check_array(kCellOp, "betas", betas, {y.size(0)}, y);
   TORCH_CHECK(y.is_contiguous(), "[lacewing.", kCellOp, "] y must be contiguous, batch last");
+  check_memory(kCellOp, "y", y);
   return params;
 }
 

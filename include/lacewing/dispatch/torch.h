@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -77,6 +78,14 @@ std::string shape_text(c10::ArrayRef<Size> sizes) {
   return text.str();
 }
 
+/// Throws c10::Error unless the tensor's storage holds its elements: FSDP frees the storage of parameters behind their
+/// shape, and a null pointer would look like an operand that is absent. Every tensor passes here before its memory is
+/// read or written by kernels of this library, and before torch copies it for them.
+LACEWING_API void check_memory(const char* op, const char* argument, const at::Tensor& tensor);
+
+/// The same of several; undefined ones are absent.
+LACEWING_API void check_memory(const char* op, std::initializer_list<std::pair<const char*, const at::Tensor&>> all);
+
 namespace dispatch {
 
 namespace detail {
@@ -99,6 +108,7 @@ void check_operand(const char* op, const char* argument, const at::Tensor& tenso
   constexpr Device memory = Dev == Device::reference ? Device::cpu : Dev;
   TORCH_CHECK(device(op, argument, tensor.device()) == memory, "[lacewing.", op, "] ", argument, " must be on ",
               name(memory), ", not on ", tensor.device());
+  check_memory(op, argument, tensor);
 }
 
 }  // namespace detail

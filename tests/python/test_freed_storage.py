@@ -1,0 +1,61 @@
+"""Parameters whose storage was freed behind their shape (as FSDP does after a forward pass) get a sentence."""
+
+import pytest
+import torch
+
+import lacewing
+from lacewing.conv import ConvolutionPlan, max_pool, sparse_conv
+
+
+def freed(tensor: torch.Tensor) -> torch.Tensor:
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def line(voxels: int = 10) -> ConvolutionPlan:
+    coordinates = torch.stack([torch.zeros(voxels), torch.arange(voxels)], 1).int()
+    return ConvolutionPlan.build(coordinates, 3)
+
+
+def test_the_backward_pass_of_a_convolution_says_so() -> None:
+    x = torch.ones(10, 4, requires_grad=True)
+    weight = torch.ones(3, 1, 4, 2, requires_grad=True)
+    loss = sparse_conv(x, weight, line()).sum()
+    freed(weight)
+
+    with pytest.raises(RuntimeError, match=r"\[lacewing.sparse_conv\] weight of shape \(3, 1, 4, 2\) has no memory"):
+        loss.backward()
+
+
+def test_the_backward_pass_of_a_product_does_not_take_it_for_absent() -> None:
+    index = torch.arange(3)
+    infos = lacewing.sparse_product_infos(index, index, index, None, 3, 3, 3)
+    x = torch.full((2, 3), 2.0, requires_grad=True)
+    y = torch.ones(2, 3, 4, requires_grad=True)
+    loss = lacewing.sparse_scavec(x, y, *infos).sum()
+    freed(x)
+
+    with pytest.raises(RuntimeError, match=r"of shape \(2, 3\) has no memory: its storage was freed \(FSDP"):
+        loss.backward()
+
+
+def test_pooling_says_so() -> None:
+    x = freed(torch.ones(10, 4))
+
+    with pytest.raises(RuntimeError, match=r"features of shape .* has no memory: its storage was freed"):
+        max_pool(x, line())
+
+
+def test_rows_say_so() -> None:
+    rows = freed(torch.ones(4, 3))
+
+    with pytest.raises(RuntimeError, match="holds 0 of its 48 bytes"):
+        torch.ops.lacewing.gather_rows(rows, torch.arange(4))
+
+
+def test_tensors_without_elements_need_no_memory() -> None:
+    rows = freed(torch.ones(0, 3))
+
+    result = torch.ops.lacewing.gather_rows(rows, torch.arange(0))
+
+    assert result.shape == (0, 3)
