@@ -2,13 +2,13 @@
 //
 // Coordinates are (voxels, 1 + axes) int32 tensors with the batch index first; voxels are distinct. One relation holds
 // per axis:  fine = stride * coarse + dilation * (tap - (size - 1) / 2), taps in lexicographic order of the axes.
-// Errors are c10::Error with one sentence.
+// Errors are c10::Error with one sentence. Threads may call every function here at once, and share plans.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <tuple>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -19,9 +19,9 @@ namespace lacewing {
 
 /// Size, stride and dilation of a kernel, one entry per axis; an empty stride or dilation is 1.
 struct ConvolutionKernel {
-  std::vector<std::int64_t> size;
-  std::vector<std::int64_t> stride;
-  std::vector<std::int64_t> dilation;
+  std::vector<std::int64_t> size = {};
+  std::vector<std::int64_t> stride = {};
+  std::vector<std::int64_t> dilation = {};
 };
 
 /// How target coordinates are made: `same` keeps the source's (submanifold), `strided` takes the unique
@@ -32,23 +32,26 @@ enum class ConvolutionTargets : std::uint8_t { same, strided, reachable };
 enum class ConvolutionAlgorithm : std::uint8_t { automatic, tiles, gather_gemm_scatter };
 
 /// Which source voxel meets which target voxel under which tap, found once. Immutable, cheap to copy, shared freely
-/// between threads.
+/// between threads. Moving is copying, so that no plan is ever empty.
 class LACEWING_API ConvolutionPlan {
  public:
+  ConvolutionPlan(const ConvolutionPlan&) = default;
+  ConvolutionPlan& operator=(const ConvolutionPlan&) = default;
+
   /// From (fine) coordinates to targets made by rule.
-  static ConvolutionPlan build(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
-                               ConvolutionTargets targets = ConvolutionTargets::same);
+  [[nodiscard]] static ConvolutionPlan build(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
+                                             ConvolutionTargets targets = ConvolutionTargets::same);
   /// From (fine) coordinates to given (coarse) ones.
-  static ConvolutionPlan build(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
-                               const at::Tensor& targets);
+  [[nodiscard]] static ConvolutionPlan build(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
+                                             const at::Tensor& targets);
   /// From (coarse) coordinates to given fine ones, or to all reachable ones.
-  static ConvolutionPlan build_transposed(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
-                                          const std::optional<at::Tensor>& targets = std::nullopt);
+  [[nodiscard]] static ConvolutionPlan build_transposed(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
+                                                        const std::optional<at::Tensor>& targets = std::nullopt);
 
   /// Source and target exchanged; shares all memory.
-  ConvolutionPlan transposed() const;
-  ConvolutionPlan with_algorithm(ConvolutionAlgorithm algorithm) const;
-  ConvolutionPlan to(at::Device device) const;
+  [[nodiscard]] ConvolutionPlan transposed() const;
+  [[nodiscard]] ConvolutionPlan with_algorithm(ConvolutionAlgorithm algorithm) const;
+  [[nodiscard]] ConvolutionPlan to(at::Device device) const;
 
   const at::Tensor& source() const { return source_; }
   const at::Tensor& target() const { return target_; }
@@ -57,11 +60,15 @@ class LACEWING_API ConvolutionPlan {
   std::int64_t taps() const;
   std::int64_t pair_count() const { return meta_.back(); }
   /// Source and target rows of a tap, copied.
-  std::tuple<at::Tensor, at::Tensor> pairs(std::int64_t tap) const;
+  struct Pairs {
+    at::Tensor source;
+    at::Tensor target;
+  };
+  [[nodiscard]] Pairs pairs(std::int64_t tap) const;
 
   /// All of the plan as tensors, for torch::save, and the other way; what is not such a plan is refused.
-  std::vector<at::Tensor> pack() const;
-  static ConvolutionPlan unpack(const std::vector<at::Tensor>& tensors);
+  [[nodiscard]] std::vector<at::Tensor> pack() const;
+  [[nodiscard]] static ConvolutionPlan unpack(const std::vector<at::Tensor>& tensors);
 
   /// Throws where the tensors of coordinates were changed in place since the plan was made.
   void check_unchanged() const;
@@ -75,7 +82,7 @@ class LACEWING_API ConvolutionPlan {
  private:
   ConvolutionPlan() = default;
   static ConvolutionPlan make(const std::optional<at::Tensor>& fine, const std::optional<at::Tensor>& coarse,
-                              const ConvolutionKernel& kernel, const char* targets);
+                              const ConvolutionKernel& kernel, std::string_view targets);
   void note_versions();
 
   at::Tensor array_;
@@ -90,72 +97,91 @@ class LACEWING_API ConvolutionPlan {
 /// (taps, groups, Cin/groups, Cout/groups) -> (target voxels, Cout). float16, bfloat16 (sums in float32), float32,
 /// float64. Differentiable to any order for features, weight and bias. Allocates the result and the workspace that
 /// sparse_conv_workspace tells; deterministic.
-LACEWING_API at::Tensor sparse_conv(const at::Tensor& features, const at::Tensor& weight, const ConvolutionPlan& plan,
-                                    const std::optional<at::Tensor>& bias = std::nullopt);
+[[nodiscard]] LACEWING_API at::Tensor sparse_conv(const at::Tensor& features, const at::Tensor& weight,
+                                                  const ConvolutionPlan& plan,
+                                                  const std::optional<at::Tensor>& bias = std::nullopt);
 
 /// What may follow a convolution: batch norm by running statistics, an addition, a ReLU.
 struct ConvFinish {
-  at::Tensor mean;  ///< running statistics of the norm; undefined where there is none
-  at::Tensor variance;
-  at::Tensor gain;  ///< weight and bias of the norm, or undefined
-  at::Tensor offset;
+  at::Tensor mean = {};  ///< running statistics of the norm; undefined where there is none
+  at::Tensor variance = {};
+  at::Tensor gain = {};  ///< weight and bias of the norm, or undefined
+  at::Tensor offset = {};
   double eps = 1e-5;
-  at::Tensor residual;  ///< (target voxels, Cout), or undefined
+  at::Tensor residual = {};  ///< (target voxels, Cout), or undefined
   bool relu = false;
 };
 
 /// relu(norm(sparse_conv(...)) + residual) of what is given. Where nothing needs a gradient it is one pass: on the CPU
 /// a tile of the result is finished while it is in cache. Else it is the ops that it stands for, with their gradients.
-LACEWING_API at::Tensor sparse_conv_unit(const at::Tensor& features, const at::Tensor& weight,
-                                         const ConvolutionPlan& plan, const std::optional<at::Tensor>& bias,
-                                         const ConvFinish& finish);
+[[nodiscard]] LACEWING_API at::Tensor sparse_conv_unit(const at::Tensor& features, const at::Tensor& weight,
+                                                       const ConvolutionPlan& plan,
+                                                       const std::optional<at::Tensor>& bias, const ConvFinish& finish);
 
 /// The bytes that sparse_conv allocates beside its result.
-LACEWING_API std::int64_t sparse_conv_workspace(const at::Tensor& features, const at::Tensor& weight,
-                                                const ConvolutionPlan& plan);
+[[nodiscard]] LACEWING_API std::int64_t sparse_conv_workspace(const at::Tensor& features, const at::Tensor& weight,
+                                                              const ConvolutionPlan& plan);
 
-/// The largest value of the source voxels of each target, per channel, and its source row (-1 and 0 where there is
+struct MaxPooled {
+  at::Tensor values;  ///< (target voxels, C)
+  at::Tensor rows;    ///< (target voxels, C) int64: the source row of each value
+};
+
+/// The largest value of the source voxels of each target, per channel, and its source row (0 and -1 where there is
 /// none). The first of equals in the order of the taps wins, NaN above all. Differentiable to any order.
-LACEWING_API std::tuple<at::Tensor, at::Tensor> sparse_max_pool(const at::Tensor& features,
-                                                                const ConvolutionPlan& plan);
+[[nodiscard]] LACEWING_API MaxPooled sparse_max_pool(const at::Tensor& features, const ConvolutionPlan& plan);
 
 enum class PoolMode : std::uint8_t { sum, avg, max };
 
 /// The sum, mean or maximum of the source voxels of each target, 0 where there is none. Differentiable to any order.
-LACEWING_API at::Tensor sparse_pool(const at::Tensor& features, const ConvolutionPlan& plan, PoolMode mode);
+[[nodiscard]] LACEWING_API at::Tensor sparse_pool(const at::Tensor& features, const ConvolutionPlan& plan,
+                                                  PoolMode mode);
 
 /// Back along a pooling plan: each source voxel of the plan gets the mean of the targets that it went to.
-LACEWING_API at::Tensor sparse_unpool(const at::Tensor& features, const ConvolutionPlan& plan);
+[[nodiscard]] LACEWING_API at::Tensor sparse_unpool(const at::Tensor& features, const ConvolutionPlan& plan);
 
 /// Back along sparse_max_pool: each entry goes to the source row it came from; the others are 0. Throws for rows that
 /// are no source voxels of their target.
-LACEWING_API at::Tensor sparse_max_unpool(const at::Tensor& features, const at::Tensor& rows,
-                                          const ConvolutionPlan& plan);
+[[nodiscard]] LACEWING_API at::Tensor sparse_max_unpool(const at::Tensor& features, const at::Tensor& rows,
+                                                        const ConvolutionPlan& plan);
 
 /// (voxels, C) to (batch_size, C): the sum, mean or maximum over the voxels of each batch item; 0 for empty ones.
-LACEWING_API at::Tensor global_pool(const at::Tensor& features, const at::Tensor& batch, std::int64_t batch_size,
-                                    PoolMode mode = PoolMode::avg);
+[[nodiscard]] LACEWING_API at::Tensor global_pool(const at::Tensor& features, const at::Tensor& batch,
+                                                  std::int64_t batch_size, PoolMode mode = PoolMode::avg);
 
 /// (Cout, Cin/groups, *size) to (taps, groups, Cin/groups, Cout/groups); `transposed`: from (Cin, Cout/groups, *size).
-LACEWING_API at::Tensor conv_weight_from_user(const at::Tensor& weight, std::int64_t groups = 1,
-                                              bool transposed = false);
+[[nodiscard]] LACEWING_API at::Tensor conv_weight_from_user(const at::Tensor& weight, std::int64_t groups = 1,
+                                                            bool transposed = false);
 
 /// The other way: (taps, groups, Cin/groups, Cout/groups) to the user layout, as a view where there is one group.
-LACEWING_API at::Tensor conv_weight_to_user(const at::Tensor& weight, at::IntArrayRef kernel_size,
-                                            bool transposed = false);
+[[nodiscard]] LACEWING_API at::Tensor conv_weight_to_user(const at::Tensor& weight, at::IntArrayRef kernel_size,
+                                                          bool transposed = false);
 
 /// floor(point / voxel_size) with the batch index in front: (points, axes) floats to (points, 1 + axes) int32. `batch`
 /// is one index or one for each point. Throws for points that are not finite or whose voxel does not fit.
-LACEWING_API at::Tensor quantize(const at::Tensor& points, at::ArrayRef<double> voxel_size, const at::Tensor& batch);
+[[nodiscard]] LACEWING_API at::Tensor quantize(const at::Tensor& points, at::ArrayRef<double> voxel_size,
+                                               const at::Tensor& batch);
+/// The same with one size for all axes.
+[[nodiscard]] LACEWING_API at::Tensor quantize(const at::Tensor& points, double voxel_size, const at::Tensor& batch);
 
 enum class VoxelReduction : std::uint8_t { sum, mean, first };
 
-/// Merges rows with equal coordinates: features and coordinates of the distinct voxels in sorted order, and the row
-/// that each given row went to. Differentiable for features.
-LACEWING_API std::tuple<at::Tensor, at::Tensor, at::Tensor> reduce_voxels(
-    const at::Tensor& features, const at::Tensor& coordinates, VoxelReduction reduction = VoxelReduction::mean);
+struct ReducedVoxels {
+  at::Tensor features;
+  at::Tensor coordinates;  ///< distinct, sorted
+  at::Tensor inverse;      ///< the row that each given row went to
+};
 
-/// The distinct voxels in sorted order, the first row of each, and the row of the result that each given row went to.
-LACEWING_API std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_voxels(const at::Tensor& coordinates);
+/// Merges rows with equal coordinates. Differentiable for features.
+[[nodiscard]] LACEWING_API ReducedVoxels reduce_voxels(const at::Tensor& features, const at::Tensor& coordinates,
+                                                       VoxelReduction reduction = VoxelReduction::mean);
+
+struct DistinctVoxels {
+  at::Tensor coordinates;  ///< distinct, sorted
+  at::Tensor first;        ///< the first row of each
+  at::Tensor inverse;      ///< the row that each given row went to
+};
+
+[[nodiscard]] LACEWING_API DistinctVoxels unique_voxels(const at::Tensor& coordinates);
 
 }  // namespace lacewing

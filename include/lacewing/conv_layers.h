@@ -1,5 +1,6 @@
 // Layers of sparse convolution on VoxelTensors, as torch::nn modules. A header of its own: torch's modules are costly
-// to include.
+// to include. As torch's modules, one layer is not for several threads at once where one of them writes to it
+// (training, load_state_dict); forward passes without batch statistics share it, and voxel tensors are always shared.
 //
 //   lacewing::nn::SubmanifoldConv conv(lacewing::nn::ConvOptions(4, 32, {3, 3, 3}));
 //   lacewing::VoxelTensor y = conv(lacewing::VoxelTensor(features, voxels));
@@ -82,8 +83,8 @@ class LACEWING_API ConvParameters {
 template <typename Derived>
 class ConvLayer : public torch::nn::Cloneable<Derived>, public ConvParameters {
  public:
-  ConvLayer(ConvOptions options, std::int64_t stride, bool transposed)
-      : ConvParameters(Derived::kName, std::move(options), stride, transposed) {
+  ConvLayer(ConvOptions given, std::int64_t stride, bool transposed)
+      : ConvParameters(Derived::kName, std::move(given), stride, transposed) {
     reset();
   }
 
@@ -99,7 +100,7 @@ class ConvLayer : public torch::nn::Cloneable<Derived>, public ConvParameters {
 class LACEWING_API SubmanifoldConvImpl : public ConvLayer<SubmanifoldConvImpl> {
  public:
   static constexpr const char* kName = "SubmanifoldConv";
-  explicit SubmanifoldConvImpl(ConvOptions options) : ConvLayer(std::move(options), 1, false) {}
+  explicit SubmanifoldConvImpl(ConvOptions given) : ConvLayer(std::move(given), 1, false) {}
   Way way(const VoxelTensor& x) const override;
   VoxelTensor forward(const VoxelTensor& x) { return run(x, way(x)); }
   /// Over a plan that was built before, from these voxels.
@@ -111,7 +112,7 @@ TORCH_MODULE(SubmanifoldConv);
 class LACEWING_API SparseConvImpl : public ConvLayer<SparseConvImpl> {
  public:
   static constexpr const char* kName = "SparseConv";
-  explicit SparseConvImpl(ConvOptions options) : ConvLayer(std::move(options), 2, false) {}
+  explicit SparseConvImpl(ConvOptions given) : ConvLayer(std::move(given), 2, false) {}
   Way way(const VoxelTensor& x) const override;
   VoxelTensor forward(const VoxelTensor& x) { return run(x, way(x)); }
   VoxelTensor onto(const VoxelTensor& x, const at::Tensor& targets);
@@ -123,7 +124,7 @@ TORCH_MODULE(SparseConv);
 class LACEWING_API SparseConvTransposeImpl : public ConvLayer<SparseConvTransposeImpl> {
  public:
   static constexpr const char* kName = "SparseConvTranspose";
-  explicit SparseConvTransposeImpl(ConvOptions options) : ConvLayer(std::move(options), 2, true) {}
+  explicit SparseConvTransposeImpl(ConvOptions given) : ConvLayer(std::move(given), 2, true) {}
   Way way(const VoxelTensor& x) const override;
   VoxelTensor forward(const VoxelTensor& x) { return run(x, way(x)); }
   VoxelTensor onto(const VoxelTensor& x, const at::Tensor& targets);
@@ -135,7 +136,7 @@ TORCH_MODULE(SparseConvTranspose);
 class LACEWING_API InverseConvImpl : public ConvLayer<InverseConvImpl> {
  public:
   static constexpr const char* kName = "InverseConv";
-  explicit InverseConvImpl(ConvOptions options) : ConvLayer(std::move(options), 2, true) {}
+  explicit InverseConvImpl(ConvOptions given) : ConvLayer(std::move(given), 2, true) {}
   Way way(const VoxelTensor& x) const override;
   VoxelTensor forward(const VoxelTensor& x) { return run(x, way(x)); }
 };
@@ -176,7 +177,7 @@ TORCH_MODULE(SparseUnpool);
 /// (voxels, C) to (batch_size, C): sum, mean or maximum over each cloud.
 class LACEWING_API GlobalPoolImpl : public torch::nn::Cloneable<GlobalPoolImpl> {
  public:
-  explicit GlobalPoolImpl(PoolMode mode = PoolMode::avg) : mode(mode) {}
+  explicit GlobalPoolImpl(PoolMode given = PoolMode::avg) : mode(given) {}
   void reset() override {}
   at::Tensor forward(const VoxelTensor& x);
 
@@ -200,10 +201,11 @@ TORCH_MODULE(VoxelBatchNorm);
 /// by its running statistics and nothing needs a gradient.
 class LACEWING_API ConvUnitImpl : public torch::nn::Module {
  public:
-  /// `conv` is one of the convolutions above; `norm` may be empty.
+  /// `layer` is one of the convolutions above; the norm `behind` it may be empty.
   template <typename Layer>
-  explicit ConvUnitImpl(const torch::nn::ModuleHolder<Layer>& conv, VoxelBatchNorm norm = nullptr, bool relu = true)
-      : ConvUnitImpl(conv.ptr(), conv.ptr(), std::move(norm), relu) {}
+  explicit ConvUnitImpl(const torch::nn::ModuleHolder<Layer>& layer, VoxelBatchNorm behind = nullptr,
+                        bool with_relu = true)
+      : ConvUnitImpl(layer.ptr(), layer.ptr(), std::move(behind), with_relu) {}
 
   VoxelTensor forward(const VoxelTensor& x, const std::optional<VoxelTensor>& residual = std::nullopt);
   std::shared_ptr<torch::nn::Module> clone(const std::optional<at::Device>& device = std::nullopt) const override;
@@ -221,7 +223,7 @@ TORCH_MODULE(ConvUnit);
 
 /// A module's parameters and buffers by name, weights of convolutions in the user layout: what Python's state_dict()
 /// holds.
-LACEWING_API torch::OrderedDict<std::string, at::Tensor> state_dict(const torch::nn::Module& module);
+[[nodiscard]] LACEWING_API torch::OrderedDict<std::string, at::Tensor> state_dict(const torch::nn::Module& module);
 
 /// The other way, by copying. Throws where a name is missing, unknown, or of another shape.
 LACEWING_API void load_state_dict(torch::nn::Module& module, const torch::OrderedDict<std::string, at::Tensor>& state);

@@ -4,7 +4,8 @@
 // n and drops N from the output. dtype: at::result_type(input1, input2); half types accumulate in float. Gradients flow
 // to both inputs and to the scale of info_fwd; backward infos that are not given are derived once and kept on info_fwd.
 // Each allocates the output and at most the workspace that workspace_bytes tells, reads nothing back to the host, and
-// gives the same bits for every run and number of threads. Errors are c10::Error with one sentence.
+// gives the same bits for every run and number of threads. Threads may call every function here at
+// once and share infos. Errors are c10::Error with one sentence.
 #pragma once
 
 #include <string>

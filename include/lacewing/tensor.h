@@ -3,6 +3,9 @@
 // A sparse tensor has entries at some indices of its leading (sparse) dims, each a dense block over its trailing dims,
 // and a fill elsewhere. Ops keep the format where they can, and return a strided tensor where they cannot, under the
 // densify policy. Gradients flow to the values and to the fill, to any order.
+//
+// Threads may call every function here at once, also on one sparse tensor: what it finds out about its indices is kept
+// under a lock. As for every tensor of torch, none may write to it meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -43,41 +46,41 @@ using FillError = c10::TypeError;
 /// indices (sparse dims, nse), integers; values (nse, *dense shape). Duplicates add. `size` is the whole shape; without
 /// it, the sparse sizes are one more than the largest index. Differentiable in values and fill. Keeps `values` as they
 /// are, and `indices` where they are int64. Throws c10::Error with one sentence.
-LACEWING_API at::Tensor sparse_coo_tensor(const at::Tensor& indices, const at::Tensor& values,
-                                          at::OptionalIntArrayRef size = {}, const Fill& fill = {});
+[[nodiscard]] LACEWING_API at::Tensor sparse_coo_tensor(const at::Tensor& indices, const at::Tensor& values,
+                                                        at::OptionalIntArrayRef size = {}, const Fill& fill = {});
 
 /// The entries of a strided tensor that differ from the fill; with an array fill or an undefined one, those of blocks
 /// with a nonzero difference (undefined: a nonzero value). The leading `sparse_dims` dims are sparse, all by default.
-LACEWING_API at::Tensor to_sparse(const at::Tensor& dense, std::optional<std::int64_t> sparse_dims = {},
-                                  const Fill& fill = {});
+[[nodiscard]] LACEWING_API at::Tensor to_sparse(const at::Tensor& dense, std::optional<std::int64_t> sparse_dims = {},
+                                                const Fill& fill = {});
 
 /// The strided tensor. An undefined fill needs `fill`, which stands for it.
-LACEWING_API at::Tensor to_dense(const at::Tensor& sparse, const std::optional<at::Tensor>& fill = {});
+[[nodiscard]] LACEWING_API at::Tensor to_dense(const at::Tensor& sparse, const std::optional<at::Tensor>& fill = {});
 
 /// Whether it is a tensor of this library.
-LACEWING_API bool is_sparse_tensor(const at::Tensor& tensor);
+[[nodiscard]] LACEWING_API bool is_sparse_tensor(const at::Tensor& tensor);
 
-LACEWING_API const at::Tensor& indices(const at::Tensor& sparse);
-LACEWING_API const at::Tensor& values(const at::Tensor& sparse);
-LACEWING_API const Fill& fill_value(const at::Tensor& sparse);
-LACEWING_API std::int64_t nse(const at::Tensor& sparse);
-LACEWING_API std::int64_t sparse_dim(const at::Tensor& sparse);
-LACEWING_API std::int64_t dense_dim(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API at::Tensor indices(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API at::Tensor values(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API Fill fill_value(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API std::int64_t nse(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API std::int64_t sparse_dim(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API std::int64_t dense_dim(const at::Tensor& sparse);
 
 /// Entries sorted by index, duplicates added.
-LACEWING_API at::Tensor coalesce(const at::Tensor& sparse);
-LACEWING_API bool is_coalesced(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API at::Tensor coalesce(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API bool is_coalesced(const at::Tensor& sparse);
 /// Without the entries that equal the fill (an undefined fill has none).
-LACEWING_API at::Tensor prune(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API at::Tensor prune(const at::Tensor& sparse);
 /// The same entries with another fill.
-LACEWING_API at::Tensor with_fill(const at::Tensor& sparse, const Fill& fill);
+[[nodiscard]] LACEWING_API at::Tensor with_fill(const at::Tensor& sparse, const Fill& fill);
 /// The same places and fill with other values, of any dense shape that the fill takes: `values` (nse, *dense shape).
 /// What was derived from the indices is shared, so that a module makes its tensor anew from its parameter in every
 /// forward. Differentiable in values and fill.
-LACEWING_API at::Tensor with_values(const at::Tensor& sparse, const at::Tensor& values);
+[[nodiscard]] LACEWING_API at::Tensor with_values(const at::Tensor& sparse, const at::Tensor& values);
 /// A = additive + COO(fill 0): the fill, and the sparse part whose values have it subtracted.
-LACEWING_API std::pair<at::Tensor, at::Tensor> to_additive(const at::Tensor& sparse);
-LACEWING_API at::Tensor from_additive(const at::Tensor& additive, const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API std::pair<at::Tensor, at::Tensor> to_additive(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API at::Tensor from_additive(const at::Tensor& additive, const at::Tensor& sparse);
 
 /// How a sparse tensor holds its indices. COO: one column of indices for each entry. GCRS, GCCS: the sparse dims are
 /// split into two ordered groups, which make up the rows and the columns of a matrix (the last dim of a group runs
@@ -87,53 +90,57 @@ LACEWING_API at::Tensor from_additive(const at::Tensor& additive, const at::Tens
 /// many sparse dims (rows = dim 0 otherwise), and with fewer than two sparse dims they are COO.
 enum class Format : int { coo, gcrs, gccs };
 
-LACEWING_API Format format(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API Format format(const at::Tensor& sparse);
 /// The dims that make up the rows and the columns; none for COO.
-LACEWING_API std::vector<std::int64_t> row_dims(const at::Tensor& sparse);
-LACEWING_API std::vector<std::int64_t> col_dims(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API std::vector<std::int64_t> row_dims(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API std::vector<std::int64_t> col_dims(const at::Tensor& sparse);
 /// Where the entries of each row (GCCS: column) begin: (rows + 1,).
-LACEWING_API const at::Tensor& compressed_indices(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API at::Tensor compressed_indices(const at::Tensor& sparse);
 /// The column (GCCS: row) of each entry: (nse,).
-LACEWING_API const at::Tensor& plain_indices(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API at::Tensor plain_indices(const at::Tensor& sparse);
 
 /// The same tensor in GCRS or, `by_column`, in GCCS: entries sorted, duplicates added, in linear time. `row_dims` is
 /// the first dim by default, `col_dims` the other ones in ascending order. Fewer than two sparse dims stay COO.
 /// Differentiable in values and fill.
-LACEWING_API at::Tensor to_gcs(const at::Tensor& sparse, at::OptionalIntArrayRef row_dims = {},
-                               at::OptionalIntArrayRef col_dims = {}, bool by_column = false);
+[[nodiscard]] LACEWING_API at::Tensor to_gcs(const at::Tensor& sparse, at::OptionalIntArrayRef row_dims = {},
+                                             at::OptionalIntArrayRef col_dims = {}, bool by_column = false);
 /// The same entries, in their order, in COO.
-LACEWING_API at::Tensor to_coo(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API at::Tensor to_coo(const at::Tensor& sparse);
 
 /// The sparse tensor of compressed arrays, which it keeps as they are (int32 or int64): those of CSR or, `by_column`,
 /// of CSC in two dims. Entries of a row may come in any order; duplicates add. `size` is the whole shape.
-LACEWING_API at::Tensor sparse_gcs_tensor(const at::Tensor& compressed_indices, const at::Tensor& plain_indices,
-                                          const at::Tensor& values, at::IntArrayRef size,
-                                          at::OptionalIntArrayRef row_dims = {}, at::OptionalIntArrayRef col_dims = {},
-                                          bool by_column = false, const Fill& fill = {});
+[[nodiscard]] LACEWING_API at::Tensor sparse_gcs_tensor(const at::Tensor& compressed_indices,
+                                                        const at::Tensor& plain_indices, const at::Tensor& values,
+                                                        at::IntArrayRef size, at::OptionalIntArrayRef row_dims = {},
+                                                        at::OptionalIntArrayRef col_dims = {}, bool by_column = false,
+                                                        const Fill& fill = {});
 
 /// A sparse tensor of torch's own (COO, CSR, CSC, BSR, BSC), with fill 0. COO, CSR and CSC share their memory with the
 /// result; batches of matrices have a batch dim, as rows of GCRS; blocks become entries. Differentiable.
-LACEWING_API at::Tensor from_torch(const at::Tensor& sparse);
+[[nodiscard]] LACEWING_API at::Tensor from_torch(const at::Tensor& sparse);
 /// torch's own sparse tensor of a layout; it shares memory with a COO, CSR or CSC tensor of that layout. The fill must
 /// be 0. torch::kSparseBsr and torch::kSparseBsc need `blocksize`. Differentiable.
-LACEWING_API at::Tensor to_torch(const at::Tensor& sparse, at::Layout layout = at::kSparse,
-                                 at::OptionalIntArrayRef blocksize = {});
+[[nodiscard]] LACEWING_API at::Tensor to_torch(const at::Tensor& sparse, at::Layout layout = at::kSparse,
+                                               at::OptionalIntArrayRef blocksize = {});
 
 /// The view of `values` whose element I is their element number sum(strides * I): of values that are contiguous, or a
 /// vector. Throws where an element would lie outside of the values. Differentiable.
-LACEWING_API at::Tensor strided(at::IntArrayRef strides, const at::Tensor& values, at::IntArrayRef shape);
+[[nodiscard]] LACEWING_API at::Tensor strided(at::IntArrayRef strides, const at::Tensor& values, at::IntArrayRef shape);
 
 /// The dims, outermost first, in whose order a strided array is C-contiguous, or none: `a.permute(order)` is
 /// contiguous. Dims of size 1 stay at their places, and an array without elements is contiguous as it is.
-LACEWING_API std::optional<std::vector<std::int64_t>> contiguous_order(at::IntArrayRef shape, at::IntArrayRef strides);
+[[nodiscard]] LACEWING_API std::optional<std::vector<std::int64_t>> contiguous_order(at::IntArrayRef shape,
+                                                                                     at::IntArrayRef strides);
 
 /// (dims, nse): distinct random places within the size, sorted. Memory in proportion to nse.
-LACEWING_API at::Tensor random_indices(at::IntArrayRef size, std::int64_t nse, at::Device device = at::kCPU,
-                                       std::optional<at::Generator> generator = {});
+[[nodiscard]] LACEWING_API at::Tensor random_indices(at::IntArrayRef size, std::int64_t nse,
+                                                     at::Device device = at::kCPU,
+                                                     std::optional<at::Generator> generator = {});
 
 /// The matrix with diagonals: offset 0 is the main one, k > 0 lies above it, k < 0 below; a diagonal of one number is
 /// repeated. Without `size` the matrix is square and fits the longest. Differentiable; those of one offset add.
-LACEWING_API at::Tensor diags(at::TensorList diagonals, at::IntArrayRef offsets, at::OptionalIntArrayRef size = {});
+[[nodiscard]] LACEWING_API at::Tensor diags(at::TensorList diagonals, at::IntArrayRef offsets,
+                                            at::OptionalIntArrayRef size = {});
 
 /// When an op may turn a sparse tensor into a strided one by itself: it warns above one number of bytes and raises
 /// above another. The environment variable LACEWING_DENSIFY (allow, warn:64MiB, raise:16MiB) gives the first one.
@@ -145,14 +152,14 @@ struct LACEWING_API DensifyPolicy {
   static DensifyPolicy warn(std::int64_t bytes);
   static DensifyPolicy raise(std::int64_t bytes);
 };
-LACEWING_API DensifyPolicy densify_policy();
+[[nodiscard]] LACEWING_API DensifyPolicy densify_policy();
 /// For the process.
 LACEWING_API void set_densify_policy(const DensifyPolicy& policy);
 
 /// For this thread, while it lives.
 class LACEWING_API DensifyScope {
  public:
-  explicit DensifyScope(const DensifyPolicy& policy);
+  [[nodiscard]] explicit DensifyScope(const DensifyPolicy& policy);
   ~DensifyScope();
   DensifyScope(const DensifyScope&) = delete;
   DensifyScope& operator=(const DensifyScope&) = delete;

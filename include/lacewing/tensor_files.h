@@ -1,7 +1,8 @@
 // Sparse tensors in text files: Matrix Market (.mtx) and FROSTT (.tns).
 //
-// Files are read and written on all threads. A damaged one gives an error with its line, and one that announces more
-// entries than its bytes can hold is refused before memory is taken for them.
+// Files are read and written on all threads. Threads may call every function here at once, for different files. A
+// damaged one gives an error with its line, and one that announces more entries than its bytes can hold is refused
+// before memory is taken for them.
 #pragma once
 
 #include <string>

@@ -6,6 +6,8 @@
 
 #include <lacewing/backend.h>
 
+#include "common/enums.h"
+
 namespace lacewing {
 namespace {
 
@@ -27,6 +29,8 @@ std::atomic<Backend>& current() {
 
 Backend backend() { return current().load(std::memory_order_relaxed); }
 
-void set_backend(Backend backend) { current().store(backend, std::memory_order_relaxed); }
+void set_backend(Backend backend) {
+  current().store(checked_enum("backend", "backend", "Backend", backend, 2), std::memory_order_relaxed);
+}
 
 }  // namespace lacewing

@@ -4,6 +4,7 @@
 #include <lacewing/conv.h>
 #include <lacewing/dispatch/torch.h>
 
+#include "common/enums.h"
 #include "common/typed_op.h"
 #include "common/version.h"
 #include "conv/check.h"
@@ -18,15 +19,15 @@ std::vector<std::int64_t> or_ones(const std::vector<std::int64_t>& values, std::
   return values.empty() ? std::vector<std::int64_t>(axes, 1) : values;
 }
 
-std::string_view name(PoolMode mode) {
-  constexpr std::string_view kNames[] = {"sum", "avg", "max"};
-  return kNames[static_cast<int>(mode)];
+std::string_view name(const char* op, PoolMode mode) {
+  constexpr std::array<std::string_view, 3> kNames = {"sum", "avg", "max"};
+  return enum_name(op, "mode", "PoolMode", mode, kNames);
 }
 
 }  // namespace
 
 ConvolutionPlan ConvolutionPlan::make(const std::optional<at::Tensor>& fine, const std::optional<at::Tensor>& coarse,
-                                      const ConvolutionKernel& kernel, const char* targets) {
+                                      const ConvolutionKernel& kernel, std::string_view targets) {
   TORCH_CHECK((!fine || fine->defined()) && (!coarse || coarse->defined()),
               "[lacewing.convolution_plan] coordinates must be a tensor");
   ConvolutionPlan plan;
@@ -38,7 +39,7 @@ ConvolutionPlan ConvolutionPlan::make(const std::optional<at::Tensor>& fine, con
   plan.array_ = array;
   plan.meta_.assign(values, values + meta.numel());
   plan.source_ = fine ? *fine : made;
-  plan.target_ = coarse ? *coarse : std::string_view(targets) == "same" ? *fine : made;
+  plan.target_ = coarse ? *coarse : targets == "same" ? *fine : made;
   plan.note_versions();
   return plan;
 }
@@ -47,8 +48,9 @@ void ConvolutionPlan::note_versions() { versions_ = {version_of(source_), versio
 
 ConvolutionPlan ConvolutionPlan::build(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
                                        ConvolutionTargets targets) {
-  constexpr const char* kNames[] = {"same", "strided", "reachable"};
-  return make(coordinates, std::nullopt, kernel, kNames[static_cast<int>(targets)]);
+  constexpr std::array<std::string_view, 3> kNames = {"same", "strided", "reachable"};
+  return make(coordinates, std::nullopt, kernel,
+              enum_name("convolution_plan", "targets", "ConvolutionTargets", targets, kNames));
 }
 
 ConvolutionPlan ConvolutionPlan::build(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
@@ -72,7 +74,8 @@ ConvolutionPlan ConvolutionPlan::transposed() const {
 ConvolutionPlan ConvolutionPlan::with_algorithm(ConvolutionAlgorithm algorithm) const {
   ConvolutionPlan plan = *this;
   PlanMeta meta = PlanMeta::from(meta_);
-  meta.algorithm = static_cast<std::int64_t>(algorithm);
+  meta.algorithm =
+      static_cast<std::int64_t>(checked_enum("convolution_plan", "algorithm", "ConvolutionAlgorithm", algorithm, 3));
   plan.meta_ = meta.to_vector();
   return plan;
 }
@@ -125,7 +128,7 @@ bool ConvolutionPlan::is_transposed() const { return PlanMeta::from(meta_).has(P
 
 std::int64_t ConvolutionPlan::taps() const { return PlanMeta::from(meta_).taps; }
 
-std::tuple<at::Tensor, at::Tensor> ConvolutionPlan::pairs(std::int64_t tap) const {
+ConvolutionPlan::Pairs ConvolutionPlan::pairs(std::int64_t tap) const {
   const PlanMeta meta = PlanMeta::from(meta_);
   TORCH_CHECK(tap >= 0 && tap < meta.taps, "[lacewing.convolution_plan] tap ", tap, " is out of range: there are ",
               meta.taps);
@@ -133,7 +136,7 @@ std::tuple<at::Tensor, at::Tensor> ConvolutionPlan::pairs(std::int64_t tap) cons
   const std::int64_t count = meta.tap_offsets[static_cast<std::size_t>(tap) + 1] - begin;
   const at::Tensor fine = array_.narrow(0, begin, count).clone();
   const at::Tensor coarse = array_.narrow(0, meta.pairs() + begin, count).clone();
-  return meta.has(PlanMeta::reversed) ? std::tuple(coarse, fine) : std::tuple(fine, coarse);
+  return meta.has(PlanMeta::reversed) ? Pairs{coarse, fine} : Pairs{fine, coarse};
 }
 
 void ConvolutionPlan::check_unchanged() const {
@@ -181,13 +184,14 @@ std::int64_t sparse_conv_workspace(const at::Tensor& features, const at::Tensor&
       .call(features, weight, plan.array(), plan.meta(), false);
 }
 
-std::tuple<at::Tensor, at::Tensor> sparse_max_pool(const at::Tensor& features, const ConvolutionPlan& plan) {
-  return conv::max_pool_op().call(features, plan.array(), plan.meta());
+MaxPooled sparse_max_pool(const at::Tensor& features, const ConvolutionPlan& plan) {
+  auto [values, rows] = conv::max_pool_op().call(features, plan.array(), plan.meta());
+  return {.values = values, .rows = rows};
 }
 
 at::Tensor sparse_pool(const at::Tensor& features, const ConvolutionPlan& plan, PoolMode mode) {
   return typed_op<"sparse_pool", at::Tensor(const at::Tensor&, const at::Tensor&, at::IntArrayRef, std::string_view)>()
-      .call(features, plan.array(), plan.meta(), name(mode));
+      .call(features, plan.array(), plan.meta(), name("sparse_pool", mode));
 }
 
 at::Tensor sparse_unpool(const at::Tensor& features, const ConvolutionPlan& plan) {
@@ -202,7 +206,7 @@ at::Tensor sparse_max_unpool(const at::Tensor& features, const at::Tensor& rows,
 
 at::Tensor global_pool(const at::Tensor& features, const at::Tensor& batch, std::int64_t batch_size, PoolMode mode) {
   return typed_op<"global_pool", at::Tensor(const at::Tensor&, const at::Tensor&, std::int64_t, std::string_view)>()
-      .call(features, batch, batch_size, name(mode));
+      .call(features, batch, batch_size, name("global_pool", mode));
 }
 
 at::Tensor conv_weight_from_user(const at::Tensor& weight, std::int64_t groups, bool transposed) {
@@ -224,22 +228,30 @@ at::Tensor conv_weight_to_user(const at::Tensor& weight, at::IntArrayRef kernel_
   return weight.view(shape).permute(order).flatten(0, 1);
 }
 
+at::Tensor quantize(const at::Tensor& points, double voxel_size, const at::Tensor& batch) {
+  // Tensors without axes get the op's own sentence.
+  const std::int64_t axes = points.dim() == 2 ? points.size(1) : 1;
+  return quantize(points, std::vector<double>(static_cast<std::size_t>(axes), voxel_size), batch);
+}
+
 at::Tensor quantize(const at::Tensor& points, at::ArrayRef<double> voxel_size, const at::Tensor& batch) {
   return typed_op<"quantize", at::Tensor(const at::Tensor&, at::ArrayRef<double>, const at::Tensor&)>().call(
       points, voxel_size, batch);
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> reduce_voxels(const at::Tensor& features, const at::Tensor& coordinates,
-                                                             VoxelReduction reduction) {
-  constexpr std::string_view kNames[] = {"sum", "mean", "first"};
-  return typed_op<"reduce_voxels", std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&,
-                                                                                  std::string_view)>()
-      .call(features, coordinates, kNames[static_cast<int>(reduction)]);
+ReducedVoxels reduce_voxels(const at::Tensor& features, const at::Tensor& coordinates, VoxelReduction reduction) {
+  constexpr std::array<std::string_view, 3> kNames = {"sum", "mean", "first"};
+  auto [merged, distinct, inverse] =
+      typed_op<"reduce_voxels",
+               std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&, std::string_view)>()
+          .call(features, coordinates, enum_name("reduce_voxels", "reduction", "VoxelReduction", reduction, kNames));
+  return {.features = merged, .coordinates = distinct, .inverse = inverse};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> unique_voxels(const at::Tensor& coordinates) {
-  return typed_op<"unique_voxels", std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&)>().call(
-      coordinates);
+DistinctVoxels unique_voxels(const at::Tensor& coordinates) {
+  auto [distinct, first, inverse] =
+      typed_op<"unique_voxels", std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&)>().call(coordinates);
+  return {.coordinates = distinct, .first = first, .inverse = inverse};
 }
 
 }  // namespace lacewing

@@ -5,6 +5,7 @@
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/voxel_tensor.h>
 
+#include "common/enums.h"
 #include "common/version.h"
 #include "conv/check.h"
 
@@ -32,8 +33,17 @@ PlanCache::Identity PlanCache::id(const at::Tensor& tensor) {
   return {tensor.unsafeGetTensorImpl(), version_of(tensor)};
 }
 
+PlanCache::PlanCache(ConvolutionAlgorithm algorithm)
+    : algorithm_(checked_enum("PlanCache", "algorithm", "ConvolutionAlgorithm", algorithm, 3)) {}
+
+std::size_t PlanCache::size() const {
+  const std::lock_guard lock(mutex_);
+  return plans_.size();
+}
+
 template <typename Build>
-const ConvolutionPlan& PlanCache::find(Key key, Build&& build) {
+ConvolutionPlan PlanCache::find(Key key, Build&& build) {
+  const std::lock_guard lock(mutex_);
   const auto found = plans_.find(key);
   return found != plans_.end() ? found->second
                                : plans_.emplace(std::move(key), build().with_algorithm(algorithm_)).first->second;
@@ -41,6 +51,7 @@ const ConvolutionPlan& PlanCache::find(Key key, Build&& build) {
 
 ConvolutionPlan PlanCache::plan(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
                                 ConvolutionTargets targets) {
+  checked_enum("convolution_plan", "targets", "ConvolutionTargets", targets, 3);
   const auto geometry = whole(kernel);
   return find({id(coordinates), {}, static_cast<int>(targets), geometry}, [&] {
     if (targets != ConvolutionTargets::strided) {
@@ -72,6 +83,7 @@ ConvolutionPlan PlanCache::transposed(const at::Tensor& coordinates, const Convo
 ConvolutionPlan PlanCache::inverse(const at::Tensor& coordinates, const ConvolutionKernel& kernel,
                                    const char* layer) const {
   const auto geometry = whole(kernel);
+  const std::lock_guard lock(mutex_);
   const ConvolutionPlan* found = nullptr;
   for (const auto& [key, plan] : plans_) {
     if (plan.target().is_same(coordinates) && std::get<3>(key) == geometry && !plan.is_transposed()) {

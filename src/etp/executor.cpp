@@ -94,71 +94,76 @@ Executor::~Executor() = default;
 Executor::Executor(Executor&&) noexcept = default;
 Executor& Executor::operator=(Executor&&) noexcept = default;
 
-std::unique_lock<std::recursive_mutex> Executor::hold() const { return std::unique_lock(impl_->mutex); }
+Executor::Impl& Executor::impl() const {
+  TORCH_CHECK(impl_ != nullptr, "[lacewing.", kExecutor, "] this executor was moved from");
+  return *impl_;
+}
 
-const Analysis& Executor::analysis() const { return impl_->analysis; }
+std::unique_lock<std::recursive_mutex> Executor::hold() const { return std::unique_lock(impl().mutex); }
+
+const Analysis& Executor::analysis() const { return impl().analysis; }
 
 at::Tensor Executor::step(const at::Tensor& x) {
   const auto turn = hold();
-  impl_->check_input(x, 2);
-  Impl::check_claimed(kStep, impl_->unclaimed());
+  impl().check_input(x, 2);
+  Impl::check_claimed(kStep, impl().unclaimed());
   const bool has_batch = x.dim() == 2;
   const at::Tensor input = has_batch ? x : x.unsqueeze(0);
   const bool learns = c10::GradMode::is_enabled();
   const bool history = learns && x.requires_grad();
-  const bool fused = !history && !impl_->own_paths && impl_->cell->ready() != nullptr && runs_fused(impl_->parts, x);
+  const bool fused = !history && !impl().own_paths && impl().cell->ready() != nullptr && runs_fused(impl().parts, x);
   const OutsideInferenceMode lasting;
   at::Tensor next;
   {
     const c10::NoGradGuard no_grad;
     at::Tensor y;
     if (fused) {
-      impl_->check_fused(input);
+      impl().check_fused(input);
     } else {
-      y = impl_->from_input(input);
-      impl_->check_rules(input);
+      y = impl().from_input(input);
+      impl().check_rules(input);
     }
-    impl_->enter(input, has_batch);
-    impl_->check_untouched();
+    impl().enter(input, has_batch);
+    impl().check_untouched();
     if (learns) {
-      impl_->advance(impl_->most_pending());
-      impl_->cut = false;
+      impl().advance(impl().most_pending());
+      impl().cut = false;
     } else {
-      impl_->cut_history();
+      impl().cut_history();
     }
-    next = fused ? impl_->fused_step(input, learns) : impl_->composed_step(input, y, history, learns);
+    next = fused ? impl().fused_step(input, learns) : impl().composed_step(input, y, history, learns);
   }
-  ++impl_->steps;
-  impl_->state = next.detach();
-  impl_->version = impl_->state._version();
-  impl_->check_finite(next, impl_->steps);
+  ++impl().steps;
+  impl().state = next.detach();
+  impl().version = impl().state._version();
+  impl().check_finite(next, impl().steps);
   if (!learns) {
-    impl_->singles = impl_->state.unbind(-1);
-    return impl_->shown(next.detach());
+    impl().singles = impl().state.unbind(-1);
+    return impl().shown(next.detach());
   }
   // A cell with parameters of its own keeps its graph for them.
   if (next.requires_grad()) {
     next.retain_grad();
-    next.register_hook([past = impl_->past](const at::Tensor&) { check_present(past); });
+    next.register_hook([past = impl().past](const at::Tensor&) { check_present(past); });
   } else {
     next = next.detach();
-    impl_->gradient = autograd::make_node<StateGradient>(impl_->cell->states(), impl_->past);
-    autograd::set_history(next, impl_->gradient);
-    for (std::int64_t a = 0; a < impl_->cell->states(); ++a) {
-      at::Tensor single = impl_->state.select(-1, a).detach();
-      autograd::set_history(single, impl_->gradient);
-      impl_->singles.push_back(single);
+    impl().gradient = autograd::make_node<StateGradient>(impl().cell->states(), impl().past);
+    autograd::set_history(next, impl().gradient);
+    for (std::int64_t a = 0; a < impl().cell->states(); ++a) {
+      at::Tensor single = impl().state.select(-1, a).detach();
+      autograd::set_history(single, impl().gradient);
+      impl().singles.push_back(single);
     }
   }
-  impl_->differentiated = next;
-  impl_->returned = impl_->shown(next);
-  return impl_->returned;
+  impl().differentiated = next;
+  impl().returned = impl().shown(next);
+  return impl().returned;
 }
 
 at::Tensor Executor::window(const at::Tensor& x) {
   const auto turn = hold();
-  impl_->check_input(x, 3);
-  Impl::check_claimed(kStep, impl_->unclaimed());
+  impl().check_input(x, 3);
+  Impl::check_claimed(kStep, impl().unclaimed());
   TORCH_CHECK(x.size(0) > 0, "[lacewing.", kStep, "] a window has at least one step");
   const bool has_batch = x.dim() == 3;
   const bool learns = c10::GradMode::is_enabled();
@@ -166,110 +171,110 @@ at::Tensor Executor::window(const at::Tensor& x) {
   const at::Tensor known = x.is_inference() ? x.clone() : x;
   const at::Tensor input = has_batch ? known : known.unsqueeze(1);
   const c10::AutoGradMode grad_mode(learns);
-  at::Tensor from_input = impl_->from_input(input.select(0, 0));
-  impl_->check_rules(input);
+  at::Tensor from_input = impl().from_input(input.select(0, 0));
+  impl().check_rules(input);
   {
     const c10::NoGradGuard no_grad;
-    impl_->enter(input, has_batch);
-    impl_->check_untouched();
+    impl().enter(input, has_batch);
+    impl().check_untouched();
     if (learns) {
-      impl_->advance(1);
-      impl_->cut = false;
+      impl().advance(1);
+      impl().cut = false;
     } else {
-      impl_->cut_history();
+      impl().cut_history();
     }
   }
-  const at::Tensor start = impl_->state.detach().requires_grad_(learns);
+  const at::Tensor start = impl().state.detach().requires_grad_(learns);
   if (learns) {
-    start.register_hook([past = impl_->past](const at::Tensor&) { check_present(past); });
+    start.register_hook([past = impl().past](const at::Tensor&) { check_present(past); });
   }
   at::Tensor h = start;
   std::vector<at::Tensor> states;
   std::vector<Taken> taken;
   for (std::int64_t t = 0; t < input.size(0); ++t) {
     const at::Tensor now = input.select(0, t);
-    from_input = t == 0 ? from_input : impl_->from_input(now);
-    const at::Tensor seen = impl_->recurrent() ? impl_->cell->output(h) : at::Tensor();
-    const at::Tensor y = impl_->with_recurrent(from_input, seen);
+    from_input = t == 0 ? from_input : impl().from_input(now);
+    const at::Tensor seen = impl().recurrent() ? impl().cell->output(h) : at::Tensor();
+    const at::Tensor y = impl().with_recurrent(from_input, seen);
     if (learns) {
       Taken step{{own(now)}, {}, {}, y.detach(), h.detach(), {}};
-      if (impl_->recurrent()) {
+      if (impl().recurrent()) {
         step.x.push_back(batch_last(seen.detach()));
       }
       taken.push_back(std::move(step));
     }
-    h = impl_->cell->forward(y, h);
-    impl_->check_finite(h, impl_->steps + t + 1);
+    h = impl().cell->forward(y, h);
+    impl().check_finite(h, impl().steps + t + 1);
     states.push_back(h);
   }
   // A cell that threw has left everything as it was before the window.
-  impl_->taken = std::move(taken);
-  impl_->steps += input.size(0);
-  impl_->differentiated = learns ? start : at::Tensor();
-  impl_->in_window = learns;
-  impl_->spikes = at::Tensor();
-  impl_->state = h.detach();
-  impl_->version = impl_->state._version();
-  return impl_->shown(at::stack(states));
+  impl().taken = std::move(taken);
+  impl().steps += input.size(0);
+  impl().differentiated = learns ? start : at::Tensor();
+  impl().in_window = learns;
+  impl().spikes = at::Tensor();
+  impl().state = h.detach();
+  impl().version = impl().state._version();
+  return impl().shown(at::stack(states));
 }
 
 void Executor::backward(const at::Tensor& loss) {
   const auto turn = hold();
-  TORCH_CHECK(impl_->differentiated.defined(),
+  TORCH_CHECK(impl().differentiated.defined(),
               "[lacewing.etp.backward] there is no step to learn from: call step() or window() first");
   TORCH_CHECK(loss.numel() == 1, "[lacewing.etp.backward] the loss must be a single number, not shape ",
               shape_text(loss.sizes()));
   TORCH_CHECK(loss.requires_grad(),
               "[lacewing.etp.backward] the loss does not depend on what the last step or window returned");
-  Impl::check_kept(impl_->intact());
+  Impl::check_kept(impl().intact());
   try {
     torch::autograd::backward({loss});
   } catch (...) {
-    impl_->arrived();  // half a gradient is none
+    impl().arrived();  // half a gradient is none
     throw;
   }
   const OutsideInferenceMode lasting;
   const c10::NoGradGuard no_grad;
-  const bool kept = impl_->keep_spike_gradient();
-  const Gradient g = impl_->arrived();
-  if (impl_->in_window) {
+  const bool kept = impl().keep_spike_gradient();
+  const Gradient g = impl().arrived();
+  if (impl().in_window) {
     if (g.defined()) {
-      impl_->learning->contract(g);  // with the trace at the window's start
+      impl().learning->contract(g);  // with the trace at the window's start
     }
-    impl_->advance(1);
+    impl().advance(1);
     return;
   }
   TORCH_CHECK(kept || g.defined(), "[lacewing.etp.backward] the loss does not depend on what the last step returned");
-  if (impl_->taken.empty()) {
-    impl_->learning->contract(g);  // pp-prop, or a second loss on a step that was absorbed: the traces stand already
+  if (impl().taken.empty()) {
+    impl().learning->contract(g);  // pp-prop, or a second loss on a step that was absorbed: the traces stand already
     return;
   }
   if (!kept) {
-    impl_->add_loss(g.dense());
+    impl().add_loss(g.dense());
   }
-  if (impl_->taken.size() >= impl_->most_pending()) {
-    impl_->absorb();
+  if (impl().taken.size() >= impl().most_pending()) {
+    impl().absorb();
   }
 }
 
 void Executor::flush() {
   const auto turn = hold();
-  Impl::check_claimed("etp.flush", impl_->unclaimed());
+  Impl::check_claimed("etp.flush", impl().unclaimed());
   const OutsideInferenceMode lasting;
-  if (!impl_->in_window) {
-    impl_->absorb();
+  if (!impl().in_window) {
+    impl().absorb();
   }
 }
 
 std::vector<at::Tensor> Executor::states() const {
   const auto turn = hold();
-  TORCH_CHECK(!impl_->singles.empty() || (impl_->differentiated.defined() && !impl_->in_window),
+  TORCH_CHECK(!impl().singles.empty() || (impl().differentiated.defined() && !impl().in_window),
               "[lacewing.etp.states] there is no step to show: call step() first");
   std::vector<at::Tensor> out;
-  for (std::int64_t a = 0; a < impl_->cell->states(); ++a) {
+  for (std::int64_t a = 0; a < impl().cell->states(); ++a) {
     const at::Tensor single =
-        impl_->singles.empty() ? impl_->differentiated.select(-1, a) : impl_->singles[static_cast<std::size_t>(a)];
-    out.push_back(impl_->batched ? single : single.squeeze(0));
+        impl().singles.empty() ? impl().differentiated.select(-1, a) : impl().singles[static_cast<std::size_t>(a)];
+    out.push_back(impl().batched ? single : single.squeeze(0));
   }
   return out;
 }
@@ -277,37 +282,37 @@ std::vector<at::Tensor> Executor::states() const {
 at::Tensor Executor::output(const at::Tensor& h) const {
   const auto turn = hold();
   // The spikes of the last step are known already, and so is the way of their gradient.
-  if (impl_->spikes.defined() && impl_->gradient && impl_->returned.defined() && h.is_same(impl_->returned) &&
+  if (impl().spikes.defined() && impl().gradient && impl().returned.defined() && h.is_same(impl().returned) &&
       c10::GradMode::is_enabled()) {
-    at::Tensor z = batch_first(impl_->spikes.clone()).detach();
-    autograd::set_history(z, impl_->gradient);
-    return impl_->batched ? z : z.squeeze(0);
+    at::Tensor z = batch_first(impl().spikes.clone()).detach();
+    autograd::set_history(z, impl().gradient);
+    return impl().batched ? z : z.squeeze(0);
   }
   // A cell takes a batch: a state without one is a batch of one.
-  return h.dim() == 2 ? impl_->cell->output(h.unsqueeze(0)).squeeze(0) : impl_->cell->output(h);
+  return h.dim() == 2 ? impl().cell->output(h.unsqueeze(0)).squeeze(0) : impl().cell->output(h);
 }
 
 void Executor::reset_state() {
   const auto turn = hold();
   const OutsideInferenceMode lasting;
-  const bool lost = impl_->unclaimed();
+  const bool lost = impl().unclaimed();
   const bool learns =
-      std::any_of(impl_->taken.begin(), impl_->taken.end(), [](const Taken& step) { return step.learns(); });
-  const bool intact = !learns || impl_->intact();
+      std::any_of(impl().taken.begin(), impl().taken.end(), [](const Taken& step) { return step.learns(); });
+  const bool intact = !learns || impl().intact();
   // Losses that were given have their gradients yet to come.
   if (learns && intact) {
-    impl_->absorb();
+    impl().absorb();
   }
-  impl_->taken.clear();
-  impl_->forget();
-  impl_->spikes = at::Tensor();
-  impl_->running = false;
-  impl_->cut = false;
-  impl_->state = at::Tensor();
-  impl_->steps = 0;
+  impl().taken.clear();
+  impl().forget();
+  impl().spikes = at::Tensor();
+  impl().running = false;
+  impl().cut = false;
+  impl().state = at::Tensor();
+  impl().steps = 0;
   {
     const c10::NoGradGuard no_grad;
-    impl_->learning->reset();
+    impl().learning->reset();
   }
   Impl::check_kept(intact);
   Impl::check_claimed("etp.reset_state", lost);
@@ -315,24 +320,24 @@ void Executor::reset_state() {
 
 at::Tensor Executor::state() const {
   const auto turn = hold();
-  return impl_->state.defined() ? impl_->shown(impl_->state) : impl_->state;
+  return impl().state.defined() ? impl().shown(impl().state) : impl().state;
 }
 
 std::int64_t Executor::steps() const {
   const auto turn = hold();
-  return impl_->steps;
+  return impl().steps;
 }
 
 std::int64_t Executor::trace_elements() const {
   const auto turn = hold();
-  return impl_->learning->elements();
+  return impl().learning->elements();
 }
 
 Values Executor::traces() {
   const auto turn = hold();
   flush();
-  Values out = impl_->learning->traces();
-  if (!impl_->batched) {
+  Values out = impl().learning->traces();
+  if (!impl().batched) {
     for (auto& [key, trace] : out) {
       trace = trace.dim() > 0 ? trace.squeeze(0) : trace;
     }
@@ -342,24 +347,24 @@ Values Executor::traces() {
 
 Values Executor::save() {
   const auto turn = hold();
-  Impl::check_claimed("etp.save", impl_->unclaimed());
+  Impl::check_claimed("etp.save", impl().unclaimed());
   const OutsideInferenceMode lasting;
-  impl_->advance(1);
+  impl().advance(1);
   Values out;
-  out["steps"] = at::scalar_tensor(impl_->steps, at::kLong);
-  out["batched"] = at::scalar_tensor(impl_->batched, at::kBool);
-  for (const Part& part : impl_->parts) {
+  out["steps"] = at::scalar_tensor(impl().steps, at::kLong);
+  out["batched"] = at::scalar_tensor(impl().batched, at::kBool);
+  for (const Part& part : impl().parts) {
     for (const auto& [key, tensor] : part.connection.trainable) {
       out[value_name(part, key)] = tensor.detach().clone();
     }
   }
-  if (impl_->running) {
-    out["state"] = impl_->state.clone();
-    if (impl_->spikes.defined()) {
+  if (impl().running) {
+    out["state"] = impl().state.clone();
+    if (impl().spikes.defined()) {
       // Not made again from the state: a kernel rounds once where torch's ops round twice.
-      out["spikes"] = batch_first(impl_->spikes).clone();
+      out["spikes"] = batch_first(impl().spikes).clone();
     }
-    for (auto& [key, trace] : impl_->learning->traces()) {
+    for (auto& [key, trace] : impl().learning->traces()) {
       out["trace." + key] = trace;
     }
   }
@@ -371,7 +376,7 @@ void Executor::load(const Values& saved) {
   const OutsideInferenceMode lasting;
   reset_state();
   try {
-    impl_->restore(saved);
+    impl().restore(saved);
   } catch (...) {
     reset_state();  // nothing half-loaded
     throw;

@@ -292,9 +292,9 @@ at::Tensor to_dense(const at::Tensor& sparse, const std::optional<at::Tensor>& f
 }
 
 bool is_sparse_tensor(const at::Tensor& t) { return tensor::is_sparse(t); }
-const at::Tensor& indices(const at::Tensor& t) { return checked("indices", t).pattern->indices(); }
-const at::Tensor& values(const at::Tensor& t) { return checked("values", t).values; }
-const Fill& fill_value(const at::Tensor& t) { return checked("fill_value", t).fill; }
+at::Tensor indices(const at::Tensor& t) { return checked("indices", t).pattern->indices(); }
+at::Tensor values(const at::Tensor& t) { return checked("values", t).values; }
+Fill fill_value(const at::Tensor& t) { return checked("fill_value", t).fill; }
 std::int64_t nse(const at::Tensor& t) { return checked("nse", t).pattern->nse(); }
 std::int64_t sparse_dim(const at::Tensor& t) { return checked("sparse_dim", t).sparse_dim(); }
 std::int64_t dense_dim(const at::Tensor& t) { return checked("dense_dim", t).dense_dim(); }
@@ -383,7 +383,7 @@ at::Tensor indices_op(const at::Tensor& t) { return indices(t); }
 at::Tensor values_op(const at::Tensor& t) { return values(t); }
 std::int64_t fill_kind_op(const at::Tensor& t) { return static_cast<std::int64_t>(fill_value(t).kind); }
 OptionalTensor fill_op(const at::Tensor& t) {
-  const Fill& fill = fill_value(t);
+  const Fill fill = fill_value(t);
   return fill.kind == FillKind::undefined ? std::nullopt : OptionalTensor(fill.value);
 }
 std::tuple<at::Tensor, at::Tensor> to_additive_op(const at::Tensor& t) {

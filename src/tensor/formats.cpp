@@ -89,13 +89,11 @@ std::vector<std::int64_t> col_dims(const at::Tensor& sparse) {
   return layout == nullptr ? Dims{} : layout->columns;
 }
 
-const at::Tensor& compressed_indices(const at::Tensor& sparse) {
+at::Tensor compressed_indices(const at::Tensor& sparse) {
   return compressed_pattern("compressed_indices", sparse).starts();
 }
 
-const at::Tensor& plain_indices(const at::Tensor& sparse) {
-  return compressed_pattern("plain_indices", sparse).minor();
-}
+at::Tensor plain_indices(const at::Tensor& sparse) { return compressed_pattern("plain_indices", sparse).minor(); }
 
 at::Tensor to_gcs(const at::Tensor& sparse, at::OptionalIntArrayRef row_dims, at::OptionalIntArrayRef col_dims,
                   bool by_column) {

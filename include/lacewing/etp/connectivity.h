@@ -1,4 +1,4 @@
-// Builders of sparse patterns.
+// Builders of sparse patterns. Threads may call every function here at once.
 #pragma once
 
 #include <cstdint>

@@ -56,7 +56,7 @@ LACEWING_API Analysis analyze(const Cell& cell, std::int64_t neurons, bool recur
 /// Gradients are added to .grad() of the connections' values that require one; every other leaf that the loss reaches
 /// (a readout, a parameter of the cell, what x was made from) gets its ordinary same-step gradient. The trace is never
 /// part of the autograd graph. Calls of several threads take turns, one after the other; hold() makes one turn of
-/// several calls.
+/// several calls. One that was moved from refuses every call.
 class LACEWING_API Executor {
  public:
   /// Throws c10::Error with one sentence where the values do not fit or the analysis refuses the cell.
@@ -69,7 +69,7 @@ class LACEWING_API Executor {
   const Analysis& analysis() const;
 
   /// Other threads wait until what this returns is gone.
-  std::unique_lock<std::recursive_mutex> hold() const;
+  [[nodiscard]] std::unique_lock<std::recursive_mutex> hold() const;
 
   /// h(t): (B, O, S) for x (B, I), or (O, S) for x (I,). The first step after a reset settles the batch. The trace is
   /// rolled by the following backward(), in one pass with its contraction, or by the next step. h shares its memory
@@ -116,6 +116,9 @@ class LACEWING_API Executor {
 
  private:
   struct Impl;
+  /// Throws where the executor was moved from.
+  Impl& impl() const;
+
   std::unique_ptr<Impl> impl_;
 };
 

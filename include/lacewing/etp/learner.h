@@ -43,6 +43,7 @@ struct LearnerOptions {
 ///     for (...) learner.step(x, target);
 ///
 /// A readout's own parameters belong to the optimizer's factory. Steps and updates of several threads take turns.
+/// Copies share the executor; moving is copying, so that no learner is ever empty.
 class LACEWING_API Learner {
  public:
   /// Makes an optimizer for the values of the connections.
@@ -52,6 +53,9 @@ class LACEWING_API Learner {
           LearnerOptions options = {}, std::optional<Connection> recurrent = std::nullopt,
           ExecutorOptions executor_options = {});
   Learner(std::shared_ptr<Executor> executor, Optimizer optimizer, LearnerOptions options = {});
+
+  Learner(const Learner&) = default;
+  Learner& operator=(const Learner&) = default;
 
   struct Step {
     at::Tensor output;  ///< detached

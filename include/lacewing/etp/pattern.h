@@ -17,10 +17,14 @@ enum class Format : std::uint8_t { coo, csr, csc };
 struct SparseMatrix;
 
 /// Entry p lies at (row(p), col(p)) = (input, output). Values are (nnz,) in the order in which the entries were given.
-/// Places may repeat: each is an entry of its own. Immutable and cheap to copy. Indices are checked, copied and sorted
-/// here, once; builders throw c10::Error with one sentence.
+/// Places may repeat: each is an entry of its own. Immutable, cheap to copy, shared freely between threads; moving is
+/// copying, so that no pattern is ever empty. Indices are checked, copied and sorted here, once; builders throw
+/// c10::Error with one sentence.
 class LACEWING_API SparsePattern {
  public:
+  SparsePattern(const SparsePattern&) = default;
+  SparsePattern& operator=(const SparsePattern&) = default;
+
   static SparsePattern coo(const at::Tensor& row, const at::Tensor& col, std::int64_t rows, std::int64_t cols);
   /// crow: (rows + 1,), col: (nnz,).
   static SparsePattern csr(const at::Tensor& crow, const at::Tensor& col, std::int64_t rows, std::int64_t cols);

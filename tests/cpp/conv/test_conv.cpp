@@ -95,7 +95,7 @@ TEST(ConvolutionPlan, DamagedPacksAreRefused) {
     std::vector<at::Tensor> packed = plan.pack();
     packed[part] = packed[part].clone();
     damage(packed[part]);
-    const std::string sentence = sentence_of([&] { ConvolutionPlan::unpack(packed); });
+    const std::string sentence = sentence_of([&] { return ConvolutionPlan::unpack(packed); });
     const std::string op = "[lacewing.convolution_plan] ";
     return sentence.starts_with(op) ? sentence.substr(op.size()) : sentence;
   };
@@ -115,7 +115,7 @@ TEST(ConvolutionPlan, DamagedPacksAreRefused) {
   EXPECT_EQ(refusal(1, [](at::Tensor& t) { t = t.narrow(0, 0, 59); }),
             saved + "coordinates of shapes (59, 4) and (60, 4) are not those of 60 and 60 voxels");
   EXPECT_NE(refusal(1, [](at::Tensor& t) { t += 1; }).find("are not a pair of tap"), std::string::npos);
-  EXPECT_EQ(sentence_of([] { ConvolutionPlan::unpack(std::vector<at::Tensor>(7)); }),
+  EXPECT_EQ(sentence_of([] { return ConvolutionPlan::unpack(std::vector<at::Tensor>(7)); }),
             "[lacewing.convolution_plan] these tensors are not a packed plan");
 }
 
@@ -181,7 +181,7 @@ TEST(MaxPool, TakesTheLargest) {
   EXPECT_TRUE(at::equal(rows.view({-1}), at::tensor({1, 2}, at::kLong)));
   EXPECT_TRUE(at::equal(x.grad().view({-1}), at::tensor({0.0, 1.0, 1.0})));
   EXPECT_TRUE(at::equal(sparse_max_unpool(values, rows, plan).view({-1}), at::tensor({0.0, 3.0, 2.0})));
-  EXPECT_EQ(sentence_of([&] { sparse_max_unpool(values, at::full_like(rows, 3), plan); }),
+  EXPECT_EQ(sentence_of([&] { return sparse_max_unpool(values, at::full_like(rows, 3), plan); }),
             "[lacewing.max_unpool] row 3 is out of range: the plan's source has 3 voxels");
 }
 
@@ -199,13 +199,14 @@ TEST(BadInput, GetsASentence) {
   const at::Tensor twice = at::zeros({2, 4}, at::kInt);
   const auto plan = ConvolutionPlan::build(cloud(5), {{1, 1, 1}, {}, {}});
 
-  EXPECT_EQ(sentence_of([&] { ConvolutionPlan::build(twice, {{3, 3, 3}, {}, {}}); }),
+  EXPECT_EQ(sentence_of([&] { return ConvolutionPlan::build(twice, {{3, 3, 3}, {}, {}}); }),
             "[lacewing.convolution_plan] coordinates[1] = (0, 0, 0, 0) repeats coordinates[0]: voxels must be distinct "
             "(unique_voxels merges them)");
-  EXPECT_EQ(sentence_of([&] { sparse_conv(at::zeros({4, 2}), at::zeros({1, 1, 2, 2}), plan); }),
+  EXPECT_EQ(sentence_of([&] { return sparse_conv(at::zeros({4, 2}), at::zeros({1, 1, 2, 2}), plan); }),
             "[lacewing.sparse_conv] features of shape (4, 2) do not belong to this plan: its source coordinates have 5 "
             "voxels");
-  EXPECT_EQ(sentence_of([&] { plan.pairs(1); }), "[lacewing.convolution_plan] tap 1 is out of range: there are 1");
+  EXPECT_EQ(sentence_of([&] { return plan.pairs(1); }),
+            "[lacewing.convolution_plan] tap 1 is out of range: there are 1");
 }
 
 }  // namespace

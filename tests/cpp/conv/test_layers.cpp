@@ -353,11 +353,11 @@ TEST(Layers, RefuseBadInputWithASentence) {
   EXPECT_EQ(sentence_of([&] { in_double(nn::InverseConv(ConvOptions(2, 2, {2, 2})))(x); }),
             "[lacewing.InverseConv] no layer with kernel_size (2, 2), stride (2, 2) and dilation (1, 1) led to these "
             "voxels");
-  EXPECT_EQ(sentence_of([&] { x.replace(x.features().narrow(0, 0, 9)); }),
+  EXPECT_EQ(sentence_of([&] { return x.replace(x.features().narrow(0, 0, 9)); }),
             "[lacewing.VoxelTensor] features of shape (9, 2) do not have one row for each of the 10 voxels");
   EXPECT_EQ(sentence_of([&] { VoxelTensor(x.features(), x.coordinates().to(at::kLong)); }),
             "[lacewing.VoxelTensor] coordinates must be int32 of shape (voxels, 1 + axes), not int64 of shape (10, 3)");
-  EXPECT_EQ(sentence_of([&] { x + cloud(9, 2); }),
+  EXPECT_EQ(sentence_of([&] { return x + cloud(9, 2); }),
             "[lacewing.VoxelTensor] the two tensors lie on different voxels (10 and 9 of them)");
   nn::ConvUnit unit(in_double(nn::SubmanifoldConv(ConvOptions(2, 2, {3, 3}))));
   EXPECT_EQ(sentence_of([&] { unit(x, cloud(9, 2)); }),
@@ -366,7 +366,7 @@ TEST(Layers, RefuseBadInputWithASentence) {
             "[lacewing.sparse_conv_unit] the residual has 1 channels, but there are 2 output channels");
   EXPECT_EQ(sentence_of([&] { unit(x, x.map([](const at::Tensor& f) { return f.to(at::kFloat); })); }),
             "[lacewing.ConvUnit] the residual has dtype float32 but features have float64");
-  EXPECT_EQ(sentence_of([&] { x + VoxelTensor(x.features(), x.coordinates(), 2, {2, 2}); }),
+  EXPECT_EQ(sentence_of([&] { return x + VoxelTensor(x.features(), x.coordinates(), 2, {2, 2}); }),
             "[lacewing.VoxelTensor] the two tensors have the strides (1, 1) and (2, 2)");
   EXPECT_EQ(sentence_of([&] { VoxelTensor(x.features(), at::zeros({10, 0}, at::kInt)); }),
             "[lacewing.VoxelTensor] coordinates must be int32 of shape (voxels, 1 + axes), not int32 of shape (10, 0)");
@@ -374,9 +374,9 @@ TEST(Layers, RefuseBadInputWithASentence) {
             "[lacewing.VoxelTensor] features and coordinates must be tensors");
   EXPECT_EQ(sentence_of([&] { VoxelTensor(x.features().to_sparse(), x.coordinates()); }),
             "[lacewing.VoxelTensor] features must be a dense tensor, not one of Sparse");
-  EXPECT_EQ(sentence_of([] { ConvolutionPlan::build(at::Tensor(), {{3, 3}}); }),
+  EXPECT_EQ(sentence_of([] { return ConvolutionPlan::build(at::Tensor(), {{3, 3}}); }),
             "[lacewing.convolution_plan] coordinates must be a tensor");
-  EXPECT_EQ(sentence_of([&] { x.prune(x.features()); }),
+  EXPECT_EQ(sentence_of([&] { return x.prune(x.features()); }),
             "[lacewing.VoxelTensor] mask must be 10 booleans, not float64 of shape (10, 2)");
 }
 

@@ -161,7 +161,7 @@ TEST(SparseTensor, AFillOfNoKindIsRefused) {
   const auto sentence = "a fill is a number, undefined, or an array of numbers";
 
   for (const auto kind : {FillKind::array, static_cast<FillKind>(7)}) {
-    const auto make = [&] { lacewing::sparse_coo_tensor(index, torch::ones({1}), {}, Fill{kind, {}}); };
+    const auto make = [&] { return lacewing::sparse_coo_tensor(index, torch::ones({1}), {}, Fill{kind, {}}); };
     EXPECT_NE(message_of(make).find(sentence), std::string::npos);
   }
 }
@@ -179,7 +179,7 @@ TEST(SparseTensor, BadIndicesAreNamed) {
   const auto index = torch::tensor({{0, 7}, {1, -2}}, torch::kLong);
   const std::vector<std::int64_t> shape{8, 9};
 
-  const std::string message = message_of([&] { lacewing::sparse_coo_tensor(index, torch::ones({2}), shape); });
+  const std::string message = message_of([&] { return lacewing::sparse_coo_tensor(index, torch::ones({2}), shape); });
 
   EXPECT_EQ(message,
             "[lacewing.sparse_coo_tensor] indices[1, 1] = -2 is out of range for size (8, 9): dim 1 has 9 entries");
