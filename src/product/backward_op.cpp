@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <lacewing/backend.h>
+#include <lacewing/dispatch/torch.h>
 
 #include "common/results.h"
 #include "common/stream.h"
@@ -48,6 +49,7 @@ std::optional<std::vector<at::Tensor>> matrix_gradients(const ProductCall& call,
       forward.has(first_in_plan ? PlanMeta::has_index1 : PlanMeta::has_index2)) {
     return std::nullopt;
   }
+  check_memory(kOp, {{"input1", in[kInput1]}, {"input2", in[kInput2]}, {"grad", grad}});
   const GradientRule rule = gradient_rule(call.kind(), /*second=*/numbers_first);
   const Plan& plan = call.plans()[numbers_first ? 2 : 1];
   const at::Tensor& first = rule.op == Kind::vecsca ? grad : numbers;

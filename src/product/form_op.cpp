@@ -37,6 +37,11 @@ void run(const FormArgs& args, const at::Tensor& out) {
 
 /// The role that is computed.
 at::Tensor compute(const FormCall& call, const std::vector<at::Tensor>& tensors, at::TensorList plan) {
+  for (int r = 0; r < call.form.count(); ++r) {
+    if (const at::Tensor& tensor = tensors[static_cast<std::size_t>(r)]; tensor.defined()) {
+      check_memory(kOp, role_name(call.form, r).c_str(), tensor);
+    }
+  }
   const at::Device device = plan[0].device();
   if (backend() == Backend::reference && !device.is_cpu()) {
     std::vector<at::Tensor> host;

@@ -12,7 +12,6 @@ kernels::Operand operand(const at::Tensor& tensor, bool batched, Channels channe
   if (!tensor.defined()) {
     return {};
   }
-  check_memory("product", "an operand", tensor);
   kernels::Operand view;
   std::int64_t dim = 0;
   view.data = tensor.const_data_ptr();

@@ -85,6 +85,10 @@ std::int64_t batch_copy_bytes(const at::Tensor& tensor) {
 at::Tensor forward(Kind kind, const at::Tensor& x, const at::Tensor& y, const OptionalTensor& scale,
                    const at::Tensor& plan, at::IntArrayRef meta, bool accumulated) {
   const ProductShape shape = check_product(kind, x, y, scale, plan, meta, accumulated);
+  check_memory(traits(kind).name, {{kind == Kind::scale ? "input" : "input1", x},
+                                   {"input2", y},
+                                   {"scale", scale.value_or(at::Tensor())},
+                                   {"the info", plan}});
   if (on_host(x)) {
     return forward(kind, host(x), host(y), host(scale), host(plan), meta, accumulated).to(x.device());
   }
@@ -132,6 +136,8 @@ at::Tensor scale_grad(std::int64_t kind_number, const at::Tensor& input1, const 
                       const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2,
                       at::IntArrayRef meta_bwd2, bool out_accumulated) {
   const Kind kind = kind_of("product_scale_grad", kind_number);
+  check_memory("product_scale_grad",
+               {{"input1", input1}, {"input2", input2.value_or(at::Tensor())}, {"grad", grad}, {"the info", plan}});
   if (on_host(input1)) {
     return scale_grad(kind_number, host(input1), host(input2), host(grad), host(plan), meta, plan_bwd1, meta_bwd1,
                       plan_bwd2, meta_bwd2, out_accumulated)

@@ -35,8 +35,25 @@ def test_the_backward_pass_of_a_product_does_not_take_it_for_absent() -> None:
     loss = lacewing.sparse_scavec(x, y, *infos).sum()
     freed(x)
 
-    with pytest.raises(RuntimeError, match=r"of shape \(2, 3\) has no memory: its storage was freed \(FSDP"):
+    with pytest.raises(RuntimeError, match=r"\[lacewing.\w+\] input\d of shape \(2, 3\) has no memory: .* \(FSDP"):
         loss.backward()
+
+
+def test_a_scale_without_memory_is_not_one() -> None:
+    scale = torch.full((3,), 5.0)
+    info = lacewing.sparse_product_info([0, 1, 2], [0, 1, 2], [0, 1, 2], scale, 3)
+    freed(scale)
+
+    with pytest.raises(RuntimeError, match=r"\[lacewing.sparse_mul\] scale of shape \(3,\) has no memory"):
+        lacewing.sparse_mul(torch.ones(2, 3, 4), torch.ones(2, 3, 4), info)
+
+
+def test_an_operand_of_the_formula_says_so() -> None:
+    plan = lacewing.product_plan("a,a->a", index=([0, 1], [1, 0]), out=[0, 1], rows=(2, 2), out_rows=2)
+    x = freed(torch.ones(5, 2, 3))
+
+    with pytest.raises(RuntimeError, match=r"\[lacewing.product\] operands\[0\] of shape \(5, 2, 3\) has no memory"):
+        lacewing.product(plan, (x, torch.ones(5, 2, 3)))
 
 
 def test_pooling_says_so() -> None:

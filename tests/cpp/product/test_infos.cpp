@@ -503,11 +503,21 @@ TEST_P(ProductErrors, Dtype) {
   EXPECT_EQ(error(x().to(at::kLong), y()), prefix() + "input1" + wanted + "int64");
   EXPECT_EQ(error(x(), y().to(at::kBool)), prefix() + "input2" + wanted + "Bool");
   Fields f;
-  f.scale = at::ones({3}, at::kInt);
-  EXPECT_EQ(error(x(), y(), SparseProductInfo(f)), prefix() + "scale" + wanted + "int32");
+  f.scale = at::empty({3}, at::kFloat8_e5m2);
+  EXPECT_EQ(error(x(), y(), SparseProductInfo(f)).rfind(prefix() + "scale" + wanted, 0), 0u);
   f.scale = at::ones({3}, at::kComplexDouble);
   EXPECT_EQ(error(x(), y(), SparseProductInfo(f)),
             prefix() + "scale is complex but both inputs are real: its imaginary part would be lost");
+}
+
+TEST_P(ProductErrors, IntegersAreAScale) {
+  Fields f;
+  f.scale = at::tensor({2, -1, 0}, at::kInt);
+  const SparseProductInfo of_fields(f);
+
+  EXPECT_TRUE(of_fields.scale()->equal(at::tensor({2.0, -1.0, 0.0}, at::kDouble)));
+  EXPECT_TRUE(of_fields.with_scale(at::ones({3}, at::kBool)).scale()->equal(at::ones({3}, at::kDouble)));
+  EXPECT_EQ(error(x(), y(), of_fields), "nothing was thrown");
 }
 
 TEST_P(ProductErrors, Device) {
@@ -630,7 +640,7 @@ TEST_P(ProductErrors, TheRawFormNamesItselfInErrorsOfOperands) {
             }).rfind(prefix + "input1 must have shape", 0),
             0u);
   f.index1 = index_of({0, 1});
-  f.scale = at::ones({2}, at::kLong);
+  f.scale = at::empty({2}, at::kFloat8_e5m2);
   EXPECT_EQ(message_of([&] { op().raw(x(), y(), f, false); }).rfind(prefix + "scale must have dtype", 0), 0u);
 }
 
