@@ -1,6 +1,7 @@
 #include "autograd/linear_op.h"
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -198,6 +199,22 @@ at::Tensor LinearOp::tangent(const Tensors& primals, std::size_t i, const at::Te
 Tensors LinearOps::tangent(const Tensors& primals, std::size_t i, const at::Tensor& tangent,
                            const Tensors& /*outputs*/) const {
   return replaced(*this, primals, i, tangent);
+}
+
+Tensors all_but(std::size_t i, c10::ArrayRef<std::int64_t> wanted,
+                c10::function_ref<Tensors(c10::ArrayRef<std::int64_t>)> compute) {
+  const auto is_other = [i](std::int64_t place) { return static_cast<std::size_t>(place) != i; };
+  std::vector<std::int64_t> others;
+  std::copy_if(wanted.begin(), wanted.end(), std::back_inserter(others), is_other);
+  Tensors some = compute(others);
+  Tensors all(wanted.size());
+  std::size_t next = 0;
+  for (std::size_t k = 0; k < wanted.size(); ++k) {
+    if (is_other(wanted[k])) {
+      all[k] = std::move(some[next++]);
+    }
+  }
+  return all;
 }
 
 bool wants_derivatives(c10::ArrayRef<at::Tensor> inputs) {

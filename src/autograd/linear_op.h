@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -58,6 +59,11 @@ class LinearOps {
   virtual Tensors tangent(const Tensors& primals, std::size_t i, const at::Tensor& tangent,
                           const Tensors& outputs) const;
 };
+
+/// Of an op that computes the gradients of some inputs, `wanted`: what `compute` gives for all of them but input i, and
+/// nothing for that one, whose gradient does not read it.
+Tensors all_but(std::size_t i, c10::ArrayRef<std::int64_t> wanted,
+                c10::function_ref<Tensors(c10::ArrayRef<std::int64_t>)> compute);
 
 /// Whether a gradient or a forward-mode tangent flows through any of the tensors.
 bool wants_derivatives(c10::ArrayRef<at::Tensor> inputs);

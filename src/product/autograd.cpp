@@ -1,6 +1,4 @@
 // Derivatives of the seven products and sparse scale, of every order: see gradients.h.
-#include <algorithm>
-
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
@@ -104,19 +102,8 @@ class ProductBackward final : public autograd::LinearOps {
 
   Tensors tangent(const Tensors& primals, std::size_t i, const at::Tensor& tangent,
                   const Tensors& /*outputs*/) const override {
-    // The gradient of an argument does not read it.
-    std::vector<std::int64_t> others;
-    std::copy_if(wanted_.begin(), wanted_.end(), std::back_inserter(others),
-                 [&](std::int64_t u) { return static_cast<std::size_t>(u) != i; });
-    Tensors some = call_.gradients(with(primals, static_cast<Place>(i), tangent), others);
-    Tensors all(wanted_.size());
-    std::size_t next = 0;
-    for (std::size_t k = 0; k < wanted_.size(); ++k) {
-      if (static_cast<std::size_t>(wanted_[k]) != i) {
-        all[k] = std::move(some[next++]);
-      }
-    }
-    return all;
+    const Tensors in = with(primals, static_cast<Place>(i), tangent);
+    return autograd::all_but(i, wanted_, [&](at::IntArrayRef others) { return call_.gradients(in, others); });
   }
 
  private:

@@ -2,7 +2,6 @@
 // computed, the upstream gradient in the output's place and everything else conjugated:
 //   dF/da_j = F_j(conj(a), g)
 // product_backward computes several of them; its own derivatives are single ones again.
-#include <algorithm>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
@@ -139,19 +138,8 @@ class ProductBackward final : public autograd::LinearOps {
                   const Tensors& /*outputs*/) const override {
     Tensors inputs = primals;
     inputs[i] = tangent;
-    // The gradient of an operand does not read it.
-    std::vector<std::int64_t> others;
-    std::copy_if(wanted_.begin(), wanted_.end(), std::back_inserter(others),
-                 [&](std::int64_t u) { return static_cast<std::size_t>(u) != i; });
-    Tensors some = at_.backward(inputs, inputs[grad_at()], others);
-    Tensors all(wanted_.size());
-    std::size_t next = 0;
-    for (std::size_t k = 0; k < wanted_.size(); ++k) {
-      if (static_cast<std::size_t>(wanted_[k]) != i) {
-        all[k] = std::move(some[next++]);
-      }
-    }
-    return all;
+    return autograd::all_but(i, wanted_,
+                             [&](at::IntArrayRef others) { return at_.backward(inputs, inputs[grad_at()], others); });
   }
 
  private:
