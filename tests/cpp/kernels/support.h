@@ -469,7 +469,7 @@ enum class Level : int { baseline, avx2, avx512, reference };
 /// The levels that both the build and this processor have, and the reference.
 inline std::vector<Level> levels() {
   std::vector<Level> found{Level::reference, Level::baseline};
-#if defined(__x86_64__)
+#if LACEWING_HAVE_X86_ISA
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
     found.push_back(Level::avx2);
   }
