@@ -5,8 +5,8 @@
 //
 // Letters say what of the channels is summed and what is kept: "u,v,uvw->w". Linear in every operand and in s, with
 // gradients of any order. Each call allocates its output and at most the workspace that product_explain tells, reads
-// nothing back to the host, and gives the same bits for every run and number of threads. Threads may call every function here at
-// once and share infos. Errors are c10::Error with one sentence.
+// nothing back to the host, and gives the same bits for every run and number of threads. Threads may call every
+// function here at once and share infos. Errors are c10::Error with one sentence.
 #pragma once
 
 #include <cstdint>
