@@ -28,22 +28,19 @@ void SetMerge::count_on_device(Kept kept) {
   const DeviceCall call(a_.device());
   device_.a_count = a_.numel();
   device_.b_count = b_.numel();
-  const std::int64_t both = device_.a_count + device_.b_count;
   device_.common = kept == Kept::common;
-  device_.wide = has_wide_places(both);
-  merged_ = call.integers(both);
-  origin_ = call.integers(both, device_.wide);
-  number_ = call.integers(both, device_.wide);
-  const at::Tensor found = call.integers(1);
   device_.a = a_.const_data_ptr<std::int64_t>();
   device_.b = b_.const_data_ptr<std::int64_t>();
-  device_.merged = mutable_data(merged_);
-  device_.origin = origin_.mutable_data_ptr();
-  device_.number = number_.mutable_data_ptr();
-  device_.found = mutable_data(found);
+  cuts_ = call.integers(device_.tiles() + 1);
+  kept_ = call.integers(device_.tiles());
+  device_.cuts = mutable_data(cuts_);
+  device_.kept = reinterpret_cast<std::uint64_t*>(mutable_data(kept_));
+  if (device_.tiles() == 0) {
+    return;
+  }
   const at::Tensor space = call.workspace(kernels::cuda::merge_workspace(device_));
   kernels::cuda::find_merged(device_, call.stream(), space.mutable_data_ptr());
-  count_ = read_back(found)[0];
+  count_ = read_back(kept_.narrow(0, device_.tiles() - 1, 1))[0];
 }
 
 at::Tensor SetMerge::keys_out() const { return empty_result({count_}, a_.options()); }

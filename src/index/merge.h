@@ -36,7 +36,7 @@ class SetMerge {
   std::int64_t count_ = 0;
   std::optional<structure::KeyMerge> host_;
   kernels::SetMerge device_;
-  at::Tensor merged_, origin_, number_;
+  at::Tensor cuts_, kept_;
 };
 
 /// Keys, and where each lies in either set (-1: nowhere).

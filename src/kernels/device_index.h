@@ -36,19 +36,20 @@ struct KeyGroups {
   void* segments = nullptr;       ///< (groups + 1), or null
 };
 
-/// Two sets of keys that increase strictly, merged into their union or intersection.
+/// Two sets of keys, from 0 on, that increase strictly, merged into their union or intersection.
 struct SetMerge {
+  static constexpr int kTile = 2048;  ///< keys of the merged order that are looked at together
+
   const std::int64_t* a = nullptr;
   std::int64_t a_count = 0;
   const std::int64_t* b = nullptr;
   std::int64_t b_count = 0;
   bool common = false;
-  bool wide = false;
-  std::int64_t* merged = nullptr;  ///< (a_count + b_count)
-  void* origin = nullptr;          ///< (a_count + b_count): its place in a, or a_count and its place in b
-  void* number = nullptr;          ///< (a_count + b_count): how many are kept up to each
-  std::int64_t* found = nullptr;   ///< (1), on the device: how many are kept
-  std::int64_t* keys = nullptr;    ///< of what is written: (found)
+  std::int64_t* cuts = nullptr;   ///< (tiles + 1), on the device: how many keys of a come before each
+  std::uint64_t* kept = nullptr;  ///< (tiles), on the device: how many are kept up to the end of each; all: the last
+  std::int64_t* keys = nullptr;   ///< of what is written: (all)
+
+  LACEWING_HOST_DEVICE std::int64_t tiles() const { return (a_count + b_count + kTile - 1) / kTile; }
 };
 
 /// Integers of a column: int64 where wide, else int32; null is the identity.

@@ -28,28 +28,49 @@ bool is_plain_on_device(const at::Tensor& tensor, at::ScalarType type) {
   return tensor.is_cuda() && tensor.scalar_type() == type && !tensor.is_complex() && !tensor.is_neg();
 }
 
-/// Both gradients of a matrix, one entry for each term, times dense rows:  z[r] = sum of numbers[t] rows[i[t]].  Column
-/// by column, one reading of the upstream gradient's rows serves both. Nothing where the kernel does not take them.
+/// A matrix, one entry for each term, times dense rows:  z[r] = sum of numbers[t] rows[i[t]].
+struct MatrixCall {
+  bool numbers_first;
+  at::Tensor numbers, rows, grad;
+
+  /// Nothing where a call is another, or where the tensors are not what the kernel takes.
+  static std::optional<MatrixCall> of(const ProductCall& call, const Arguments& in) {
+    const bool numbers_first = call.kind() == Kind::scavec;
+    if ((!numbers_first && call.kind() != Kind::vecsca) || in[kScale].defined() || backend() == Backend::reference) {
+      return std::nullopt;
+    }
+    MatrixCall matrix{numbers_first, in[numbers_first ? kInput1 : kInput2], in[numbers_first ? kInput2 : kInput1],
+                      in[kGrad]};
+    const at::ScalarType type = matrix.numbers.scalar_type();
+    const bool plain = std::all_of(in.begin(), in.end(), [&](const at::Tensor& tensor) {
+      return !tensor.defined() || is_plain_on_device(tensor, type);
+    });
+    const PlanMeta forward = call.plans()[0].description();
+    const bool first_in_plan = numbers_first != forward.has(PlanMeta::mirrored);
+    if (!plain || matrix.numbers.dim() != 1 || matrix.rows.dim() != 2 || matrix.grad.numel() == 0 ||
+        matrix.rows.numel() == 0 || matrix.numbers.size(0) != forward.terms ||
+        forward.has(first_in_plan ? PlanMeta::has_index1 : PlanMeta::has_index2)) {
+      return std::nullopt;
+    }
+    check_memory(kOp, {{"input1", in[kInput1]}, {"input2", in[kInput2]}, {"grad", matrix.grad}});
+    matrix.rows = with_channels_together(matrix.rows);
+    matrix.grad = with_channels_together(matrix.grad);
+    return matrix;
+  }
+
+ private:
+  static at::Tensor with_channels_together(const at::Tensor& tensor) {
+    return tensor.stride(1) == 1 ? tensor : tensor.contiguous();
+  }
+};
+
+/// Both gradients. Column by column, one reading of the upstream gradient's rows serves both.
 std::optional<std::vector<at::Tensor>> matrix_gradients(const ProductCall& call, const Arguments& in) {
-  const bool numbers_first = call.kind() == Kind::scavec;
-  if ((!numbers_first && call.kind() != Kind::vecsca) || in[kScale].defined() || backend() == Backend::reference) {
+  const auto matrix = MatrixCall::of(call, in);
+  if (!matrix) {
     return std::nullopt;
   }
-  const at::Tensor& numbers = in[numbers_first ? kInput1 : kInput2];
-  const at::Tensor& rows = in[numbers_first ? kInput2 : kInput1];
-  const at::Tensor& grad = in[kGrad];
-  const at::ScalarType type = numbers.scalar_type();
-  const bool plain = std::all_of(in.begin(), in.end(), [&](const at::Tensor& tensor) {
-    return !tensor.defined() || is_plain_on_device(tensor, type);
-  });
-  const PlanMeta forward = call.plans()[0].description();
-  const bool first_in_plan = numbers_first != forward.has(PlanMeta::mirrored);
-  if (!plain || numbers.dim() != 1 || rows.dim() != 2 || rows.stride(1) != 1 || grad.numel() == 0 ||
-      rows.numel() == 0 || numbers.size(0) != forward.terms ||
-      forward.has(first_in_plan ? PlanMeta::has_index1 : PlanMeta::has_index2)) {
-    return std::nullopt;
-  }
-  check_memory(kOp, {{"input1", in[kInput1]}, {"input2", in[kInput2]}, {"grad", grad}});
+  const auto& [numbers_first, numbers, rows, grad] = *matrix;
   const GradientRule rule = gradient_rule(call.kind(), /*second=*/numbers_first);
   const Plan& plan = call.plans()[numbers_first ? 2 : 1];
   const at::Tensor& first = rule.op == Kind::vecsca ? grad : numbers;

@@ -298,8 +298,7 @@ bool kron(Call& call) {
                 b.pattern->indices().select(0, d).unsqueeze(0));
   }
   const auto values = (a.values.unsqueeze(1) * b.values.unsqueeze(0)).reshape(-1);
-  return call.give({Pattern::make(indices, std::move(sizes)), values,
-                    Fill::of(at::zeros({}, values.options().requires_grad(false)))});
+  return call.give({Pattern::make(indices, std::move(sizes)), values, known_fill(0, values)});
 }
 
 bool matrix_power(Call& call) {

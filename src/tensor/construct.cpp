@@ -129,13 +129,13 @@ Fill checked_fill(const char* op, const Fill& fill, const at::Tensor& values) {
   TORCH_CHECK(fill.kind == FillKind::scalar || (fill.kind == FillKind::array && fill.value.defined()), "[lacewing.", op,
               "] a fill is a number, undefined, or an array of numbers");
   if (!fill.value.defined()) {
-    return {FillKind::scalar, at::zeros({}, values.options().requires_grad(false)), at::Scalar(0)};
+    return known_fill(0, values);
   }
   TORCH_CHECK(!tensor::is_sparse(fill.value) && fill.value.layout() == at::kStrided, "[lacewing.", op,
               "] the fill must be a strided tensor");
   if (fill.value.unsafeGetTensorImpl()->is_wrapped_number()) {
     const at::Scalar number = fitted(op, fill.value, values.scalar_type()).item();
-    return {FillKind::scalar, at::scalar_tensor(number, values.options().requires_grad(false)), number};
+    return known_fill(number, values);
   }
   TORCH_CHECK_TYPE(fill.value.scalar_type() == values.scalar_type() && fill.value.device() == values.device(),
                    "[lacewing.", op, "] the fill is ", fill.value.scalar_type(), " on ", fill.value.device(),

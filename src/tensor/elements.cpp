@@ -88,7 +88,7 @@ Components written_at(const Components& given, const std::vector<at::Tensor>& wh
   Components c = coalesced(given);
   const Fill fill = c.fill;
   if (!c.has_fill()) {
-    c.fill = {FillKind::scalar, at::zeros({}, c.values.options().requires_grad(false))};  // each new entry is written
+    c.fill = known_fill(0, c.values);  // each new entry is written
   }
   // Dtypes that torch cannot index are moved as signed integers of the same bits; unsigned ones add so, too.
   const auto type = c.values.scalar_type();

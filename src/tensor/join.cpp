@@ -64,7 +64,7 @@ std::vector<at::Tensor> with_few_as_entries(std::vector<at::Tensor> tensors) {
           like.fill.kind != FillKind::array || like.fill.value.sizes() == t.sizes().slice(at(like.sparse_dim()));
       const Fill fill = !like.has_fill() ? Fill::undefined()
                         : fits           ? Fill{like.fill.kind, like.fill.value.to(t.scalar_type())}
-                                         : Fill{FillKind::scalar, at::zeros({}, t.options().requires_grad(false))};
+                                         : known_fill(0, t);
       t = make_tensor(with_all_entries(t, like.sparse_dim(), fill));
     }
   }

@@ -58,7 +58,7 @@ bool is_finite(const at::Tensor& t) {
     return all_finite(t);
   }
   const Components& c = components(t);
-  return all_finite(c.values) && (!c.has_fill() || all_finite(c.fill.value));
+  return c.has_fill() ? all_finite({c.values, c.fill.value}) : all_finite(c.values);
 }
 
 /// Rows of a matrix of which more than half is specified, of coalesced components.
@@ -109,8 +109,7 @@ at::Tensor rows_with_entries(const Components& c, const Dims& rows, const Dims& 
   const PatternPtr& groups = grouping.pattern ? grouping.pattern : c.pattern;
   const auto info = sparse_product_info(std::nullopt, c.pattern->reduced(columns), grouping.group().to(at::kLong),
                                         std::nullopt, groups->nse());
-  return make_tensor(
-      {groups, sparse_scavec(c.values, x, info), Fill::of(at::zeros({}, c.values.options().requires_grad(false)))});
+  return make_tensor({groups, sparse_scavec(c.values, x, info), known_fill(0, c.values)});
 }
 
 /// Whether a sparse tensor has so few entries for its rows that a strided product with x would be larger by far.
@@ -208,8 +207,7 @@ bool matrices(Call& call, std::size_t left, std::size_t right, std::int64_t batc
     }
     check_dense_result(call.schema().name(), shape, a.scalar_type());
     const auto rest = [](const Components& c, bool zero) {
-      return make_tensor(
-          {c.pattern, above_fill(c, zero), Fill::of(at::zeros({}, c.values.options().requires_grad(false)))});
+      return make_tensor({c.pattern, above_fill(c, zero), known_fill(0, c.values)});
     };
     const auto dense = [](const at::Tensor& t) { return is_sparse(t) ? densified(components(t)) : t; };
     at::Tensor result = dense(product);

@@ -129,8 +129,7 @@ FillKind joint_kind(const std::vector<Components>& operands, bool dense_rows) {
 /// A row that an op made of fill rows, as a fill beside such values.
 Fill fill_from_row(FillKind kind, const at::Tensor& row, const at::Tensor& values) {
   if (kind == FillKind::scalar && row.device() != values.device()) {
-    const at::Scalar number = row.item();
-    return {kind, at::scalar_tensor(number, values.options().requires_grad(false)), number};
+    return known_fill(row.item(), values);
   }
   if (kind == FillKind::scalar) {
     return {kind, row.reshape(at::IntArrayRef{})};
@@ -259,9 +258,8 @@ bool intersects(const Operands& operands, Zero zero) {
   if (operands.sparse.size() != 2 || (zero != Zero::product && zero != Zero::conjunction)) {
     return false;
   }
-  return std::all_of(operands.sparse.begin(), operands.sparse.end(), [&](const Components& c) {
-    return zero_fill(c) && (zero == Zero::conjunction || all_finite(c.values));
-  });
+  return zero_fill(operands.sparse[0]) && zero_fill(operands.sparse[1]) &&
+         (zero == Zero::conjunction || all_finite({operands.sparse[0].values, operands.sparse[1].values}));
 }
 
 bool only_sparse(Call& call, const Operands& operands) {

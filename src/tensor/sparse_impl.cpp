@@ -2,20 +2,24 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -286,16 +290,29 @@ at::Tensor without_gradient(const at::Tensor& t) {
 
 bool all_true(const at::Tensor& condition) { return condition.all().item<bool>(); }
 
-bool all_finite(const at::Tensor& t) {
-  if (!at::isFloatingType(t.scalar_type()) && !at::isComplexType(t.scalar_type())) {
+bool all_finite(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> numbers;
+  at::Tensor sum;
+  for (const at::Tensor& t : tensors) {
+    if (!at::isFloatingType(t.scalar_type()) && !at::isComplexType(t.scalar_type())) {
+      continue;
+    }
+    // Types that torch does not add up.
+    numbers.push_back(t.scalar_type() == at::kComplexHalf ? at::view_as_real(t.detach().resolve_conj())
+                      : is_bare(t.scalar_type())          ? t.detach().to(at::kFloat)
+                                                          : t.detach());
+    const at::Tensor its_sum = numbers.back().sum();
+    sum = sum.defined() ? sum + its_sum : its_sum;
+  }
+  if (!sum.defined()) {
     return true;
   }
-  // Types that torch does not add up.
-  const at::Tensor numbers = t.scalar_type() == at::kComplexHalf ? at::view_as_real(t.detach().resolve_conj())
-                             : is_bare(t.scalar_type())          ? t.detach().to(at::kFloat)
-                                                                 : t.detach();
-  return numbers.sum().isfinite().item<bool>() || all_true(numbers.isfinite());
+  const c10::complex<double> number = sum.item().toComplexDouble();
+  return (std::isfinite(number.real()) && std::isfinite(number.imag())) ||
+         std::all_of(numbers.begin(), numbers.end(), [](const at::Tensor& t) { return all_true(t.isfinite()); });
 }
+
+bool all_finite(const at::Tensor& t) { return all_finite(std::vector<at::Tensor>{t}); }
 
 bool is_bare(at::ScalarType dtype) { return at::isBarebonesUnsignedType(dtype) || c10::isFloat8Type(dtype); }
 
@@ -366,6 +383,13 @@ Fill fill_for(const Components& c, const std::function<at::Tensor(const at::Tens
   }
   const at::Tensor block = move(c.fill.value);
   return {block.dim() == 0 ? FillKind::scalar : FillKind::array, block};
+}
+
+Fill known_fill(const at::Scalar& number, const at::Tensor& values) {
+  // Of version 0, which tells that nobody has written to it since: filling it counts as writing elsewhere.
+  const c10::InferenceMode with_versions(false);
+  const at::AutoDispatchBelowADInplaceOrView uncounted;
+  return {FillKind::scalar, at::scalar_tensor(number, values.options().requires_grad(false)), number};
 }
 
 at::Scalar fill_number(const Components& c) {

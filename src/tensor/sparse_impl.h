@@ -60,6 +60,8 @@ at::Tensor without_gradient(const at::Tensor& t);
 bool all_true(const at::Tensor& condition);
 /// Whether every element is finite. A finite sum says so in one pass; a sum may overflow, and then they are looked at.
 bool all_finite(const at::Tensor& t);
+/// By one read.
+bool all_finite(const std::vector<at::Tensor>& tensors);
 /// A dtype that torch's index ops do not take: unsigned integers beyond uint8, and float8.
 bool is_bare(at::ScalarType dtype);
 /// Rows by number, of any dtype.
@@ -71,7 +73,10 @@ at::Tensor in_order(const at::Tensor& values, const Grouping& grouping);
 at::Tensor fill_row(const Components& c);
 /// The fill over the dense shape.
 at::Tensor fill_block(const Components& c);
-/// Whether the fill is the constant 0: one number that no gradient is wanted for. Reads one number.
+/// A number as the fill beside such values, known to the host.
+Fill known_fill(const at::Scalar& number, const at::Tensor& values);
+/// Whether the fill is the constant 0: one number that no gradient is wanted for. Reads it where the host does not know
+/// it.
 bool zero_fill(const Components& c);
 /// The fill of blocks that are moved: an array is, other fills stay.
 Fill fill_for(const Components& c, const std::function<at::Tensor(const at::Tensor&)>& move);

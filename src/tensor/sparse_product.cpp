@@ -84,7 +84,7 @@ Components row_by_row(const Operands& o) {
     product.write(*find_scalar_type(a_values.scalar_type()), a_values.const_data_ptr(), b_values.const_data_ptr(),
                   column_keys.defined() ? data(column_keys) : nullptr, width, keys.mutable_data_ptr<std::int64_t>(),
                   values.mutable_data_ptr());
-    return {Pattern::of_keys(keys, o.shape()), values, Fill::of(at::zeros({}, values.options()))};
+    return {Pattern::of_keys(keys, o.shape()), values, known_fill(0, values)};
   };
   return backend() == Backend::reference ? multiplied(kernels::SparseMatmulReference(a, b))
                                          : multiplied(kernels::SparseMatmul(a, b, shared, columns, torch_executor()));
@@ -114,7 +114,7 @@ Components by_pairs(const Operands& o) {
       sparse_product_infos(in_a, in_b, group, std::nullopt, pattern->nse(), o.a.pattern->nse(), o.b.pattern->nse());
   const auto values =
       sparse_mul(o.a_values.unsqueeze(1), o.b_values.unsqueeze(1), infos.fwd, infos.bwd1, infos.bwd2).squeeze(1);
-  return {pattern, values, {FillKind::scalar, at::zeros({}, values.options().requires_grad(false))}};
+  return {pattern, values, known_fill(0, values)};
 }
 
 }  // namespace

@@ -28,9 +28,9 @@ at::Tensor without_entries(const at::Tensor& zeros, const Call& call) {
   Dims rows{0};
   rows.insert(rows.end(), zeros.sizes().begin() + zeros.dim() - dense_dims, zeros.sizes().end());
   const auto no_keys = at::zeros({0}, options.dtype(at::kLong));
-  return make_tensor({Pattern::of_keys(no_keys, zeros.sizes().slice(0, sparse_dims).vec()),
-                      at::zeros(rows, options),
-                      {FillKind::scalar, at::zeros({}, options), at::Scalar(0)}});
+  const auto values = at::zeros(rows, options);
+  return make_tensor(
+      {Pattern::of_keys(no_keys, zeros.sizes().slice(0, sparse_dims).vec()), values, known_fill(0, values)});
 }
 
 namespace {

@@ -1,4 +1,4 @@
-// Index structures on the device. Sorts, running sums and merges are CUB's (device/cub.h), the rest one pass each. Sums
+// Index structures on the device. Sorts and running sums are CUB's (device/cub.h), the rest one pass each. Sums
 // of integers alone are added by atomics: they are the same in any order.
 #include "kernels/cuda/device/cub.h"
 #include "kernels/cuda/device/launch.h"
@@ -13,6 +13,9 @@ constexpr int kThreads = 256;
 
 /// Blocks for one item a thread.
 Launch over(const char* name, std::int64_t items) { return {name, blocks_for(items, kThreads), kThreads}; }
+
+/// Blocks whose threads read many items before their words meet.
+Launch reading(const char* name, std::int64_t items) { return {name, blocks_for(items, 16 * kThreads), kThreads}; }
 
 /// Calls f(i) for every i below count, over the whole grid.
 template <typename F>
@@ -88,12 +91,14 @@ template <typename Number>
 __global__ void __launch_bounds__(kThreads) heads_kernel(KeyGroups groups) {
   auto* const number = static_cast<Number*>(groups.number);
   const auto* const order = static_cast<const Number*>(groups.order);
+  bool moved = false;
   for_items(groups.count, [&](std::int64_t i) {
     number[i] = i == 0 || groups.sorted[i] != groups.sorted[i - 1] ? 1 : 0;
-    if (order != nullptr && order[i] != static_cast<Number>(i)) {
-      groups.found[1] = 1;  // by anyone: it is the same word
-    }
+    moved = moved || (order != nullptr && order[i] != static_cast<Number>(i));
   });
+  if (__syncthreads_or(static_cast<int>(moved)) != 0 && threadIdx.x == 0) {
+    groups.found[1] = 1;  // by any block: it is the same word
+  }
 }
 
 template <typename Number>
@@ -120,74 +125,6 @@ __global__ void __launch_bounds__(kThreads) write_groups_kernel(KeyGroups groups
     if (i == groups.count - 1 && segments != nullptr) {
       segments[groups.groups] = static_cast<Number>(groups.count);
     }
-  });
-}
-
-template <typename Number>
-__global__ void __launch_bounds__(kThreads) kept_kernel(SetMerge merge, std::int64_t count) {
-  auto* const number = static_cast<Number*>(merge.number);
-  for_items(count, [&](std::int64_t i) {
-    const bool kept = merge.common ? i + 1 < count && merge.merged[i] == merge.merged[i + 1]
-                                   : i == 0 || merge.merged[i] != merge.merged[i - 1];
-    number[i] = kept ? 1 : 0;
-  });
-}
-
-/// A key that is kept: its place among those, and where it lies in either set, or -1.
-struct Kept {
-  std::int64_t place, in_a, in_b;
-};
-
-/// Calls f for the keys that are kept, after they are written.
-template <typename Number, typename F>
-__device__ __forceinline__ void for_kept(const SetMerge& merge, F&& f) {
-  const auto* const number = static_cast<const Number*>(merge.number);
-  const auto* const origin = static_cast<const Number*>(merge.origin);
-  const std::int64_t count = merge.a_count + merge.b_count;
-  for_items(count, [&](std::int64_t i) {
-    const auto place = static_cast<std::int64_t>(number[i]) - 1;
-    if (place < 0 || (i > 0 && static_cast<std::int64_t>(number[i - 1]) == place + 1)) {
-      return;
-    }
-    // Of equal keys that of a comes first.
-    const bool pair = i + 1 < count && merge.merged[i] == merge.merged[i + 1];
-    const auto from = static_cast<std::int64_t>(origin[i]);
-    merge.keys[place] = merge.merged[i];
-    f(Kept{place, from < merge.a_count ? from : -1,
-           from >= merge.a_count ? from - merge.a_count
-           : pair                ? static_cast<std::int64_t>(origin[i + 1]) - merge.a_count
-                                 : -1});
-  });
-}
-
-template <typename Number>
-__global__ void __launch_bounds__(kThreads)
-    write_places_kernel(SetMerge merge, std::int64_t* in_a, std::int64_t* in_b) {
-  for_kept<Number>(merge, [&](const Kept& kept) {
-    in_a[kept.place] = kept.in_a;
-    in_b[kept.place] = kept.in_b;
-  });
-}
-
-template <typename T>
-__device__ __forceinline__ T element(const Elements& from, std::int64_t i) {
-  return i >= 0 ? static_cast<const T*>(from.values)[i] : *static_cast<const T*>(from.fill);
-}
-
-template <typename T, typename Number>
-__global__ void __launch_bounds__(kThreads)
-    write_elements_kernel(SetMerge merge, Elements a, Elements b, T* a_out, T* b_out) {
-  for_kept<Number>(merge, [&](const Kept& kept) {
-    a_out[kept.place] = element<T>(a, kept.in_a);
-    b_out[kept.place] = element<T>(b, kept.in_b);
-  });
-}
-
-template <typename T, typename Number>
-__global__ void __launch_bounds__(kThreads)
-    write_combined_kernel(SetMerge merge, Elements a, Elements b, Combine combine, T* out) {
-  for_kept<Number>(merge, [&](const Kept& kept) {
-    out[kept.place] = combined(combine, element<T>(a, kept.in_a), element<T>(b, kept.in_b));
   });
 }
 
@@ -442,7 +379,7 @@ void find_groups(const KeyGroups& groups, const CudaExecutor& executor, void* wo
   by_width(groups.wide, [&](auto number) {
     using Number = decltype(number);
     auto* const numbers = static_cast<Number*>(groups.number);
-    launch(over("group_heads", groups.count), executor, heads_kernel<Number>, groups);
+    launch(reading("group_heads", groups.count), executor, heads_kernel<Number>, groups);
     running_sum<Number>(numbers, groups.count, executor, workspace, groups_workspace(groups));
     launch({"count_groups", 1, 1}, executor, last_kernel<Number>, numbers, groups.count, groups.found);
   });
@@ -452,91 +389,6 @@ void write_groups(const KeyGroups& groups, const CudaExecutor& executor) {
   by_width(groups.wide, [&](auto number) {
     launch(over("write_groups", groups.count), executor, write_groups_kernel<decltype(number)>, groups);
   });
-}
-
-namespace {
-
-template <typename Payload>
-struct MergeSpace {
-  Slot<Payload> places;
-  Slot<char> space;
-  std::int64_t space_bytes;
-  WorkspaceLayout layout;
-
-  explicit MergeSpace(const SetMerge& merge) {
-    const std::int64_t count = merge.a_count + merge.b_count;
-    places = layout.add<Payload>(count);
-    const std::int64_t merging = merge_pairs_workspace<Payload>(merge.a_count, merge.b_count);
-    const std::int64_t summing = running_sum_workspace<Payload>(count);
-    space_bytes = merging > summing ? merging : summing;
-    space = layout.add<char>(space_bytes);
-  }
-};
-
-}  // namespace
-
-std::int64_t merge_workspace(const SetMerge& merge) {
-  std::int64_t bytes = 0;
-  by_width(merge.wide, [&](auto payload) { bytes = MergeSpace<decltype(payload)>(merge).layout.bytes(); });
-  return bytes;
-}
-
-void find_merged(const SetMerge& merge, const CudaExecutor& executor, void* workspace) {
-  const std::int64_t count = merge.a_count + merge.b_count;
-  clear(merge.found, sizeof(std::int64_t), executor);
-  if (count == 0) {
-    return;
-  }
-  by_width(merge.wide, [&](auto payload) {
-    using Payload = decltype(payload);
-    const MergeSpace<Payload> space(merge);
-    auto* const places = space.places.at(workspace);
-    auto* const numbers = static_cast<Payload*>(merge.number);
-    launch(over("number_keys", count), executor, number_kernel<std::uint32_t, Payload>, merge.a,
-           static_cast<std::uint32_t*>(nullptr), places, count);
-    merge_pairs<Payload>(merge.a, places, merge.a_count, merge.b, places + merge.a_count, merge.b_count, merge.merged,
-                         static_cast<Payload*>(merge.origin), executor, space.space.at(workspace), space.space_bytes);
-    launch(over("kept_keys", count), executor, kept_kernel<Payload>, merge, count);
-    running_sum<Payload>(numbers, count, executor, space.space.at(workspace), space.space_bytes);
-    launch({"count_kept", 1, 1}, executor, last_kernel<Payload>, numbers, count, merge.found);
-  });
-}
-
-namespace {
-
-template <typename... Kernel, typename... Arguments>
-void launch_merged(const SetMerge& merge, const CudaExecutor& executor, void (*narrow)(Kernel...),
-                   void (*wide)(Kernel...), Arguments... arguments) {
-  launch(over("write_merged", merge.a_count + merge.b_count), executor, merge.wide ? wide : narrow, merge,
-         arguments...);
-}
-
-template <typename T>
-void write_combined(const SetMerge& merge, const Elements& a, const Elements& b, Combine combine, void* out,
-                    const CudaExecutor& executor) {
-  launch_merged(merge, executor, write_combined_kernel<T, std::uint32_t>, write_combined_kernel<T, std::uint64_t>, a, b,
-                combine, static_cast<T*>(out));
-}
-
-}  // namespace
-
-void write_merged(const SetMerge& merge, std::int64_t* in_a, std::int64_t* in_b, const CudaExecutor& executor) {
-  launch_merged(merge, executor, write_places_kernel<std::uint32_t>, write_places_kernel<std::uint64_t>, in_a, in_b);
-}
-
-void write_merged(const SetMerge& merge, const Elements& a, const Elements& b, std::int64_t element_bytes, void* a_out,
-                  void* b_out, const CudaExecutor& executor) {
-  visit_element(element_bytes, [&](auto bytes) {
-    using T = decltype(bytes);
-    launch_merged(merge, executor, write_elements_kernel<T, std::uint32_t>, write_elements_kernel<T, std::uint64_t>, a,
-                  b, static_cast<T*>(a_out), static_cast<T*>(b_out));
-  });
-}
-
-void write_merged(const SetMerge& merge, const Elements& a, const Elements& b, Combine combine, bool is_double,
-                  void* out, const CudaExecutor& executor) {
-  is_double ? write_combined<double>(merge, a, b, combine, out, executor)
-            : write_combined<float>(merge, a, b, combine, out, executor);
 }
 
 void row_pointers(const std::int64_t* sorted, std::int64_t count, std::int64_t rows, void* pointers, bool wide,
@@ -556,13 +408,6 @@ void rows_of_terms(const void* pointers, bool wide, std::int64_t rows, std::int6
            rows, count, row_of);
   });
 }
-
-namespace {
-
-/// Blocks whose threads read many items before their words meet.
-Launch reading(const char* name, std::int64_t items) { return {name, blocks_for(items, 16 * kThreads), kThreads}; }
-
-}  // namespace
 
 void scan_terms(const TermScan& scan, const CudaExecutor& executor) {
   clear(scan.words, TermScan::kWords * sizeof(std::uint64_t), executor);

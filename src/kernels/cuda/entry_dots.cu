@@ -1,6 +1,4 @@
-// A group of lanes walks over consecutive terms and keeps the rows that it read: in a sorted matrix one of the two is
-// the same for all entries of a row.
-#include "kernels/cuda/device/lanes.h"
+// A group of lanes walks over a few consecutive terms, and reads both rows of each.
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/gather_sum.h"
 #include "kernels/cuda/row_dots.h"
@@ -10,8 +8,7 @@ namespace lacewing::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kRun = 16;   ///< consecutive terms of a group
-constexpr int kAhead = 4;  ///< terms whose rows are read at a time, and whose dots are added over the lanes
+constexpr int kRun = 8;  ///< consecutive terms of a group
 
 template <typename T, typename Index>
 struct EntryDots {
@@ -22,92 +19,81 @@ struct EntryDots {
   T* z;
   std::int64_t z_stride_n, z_stride_m;
   std::int64_t batch, channels, count;
-  int lane_bits;
+  DotShape shape;
 };
 
-/// The sums over the lanes of four dots: lane l of the group gets the (l mod 4)-th, of groups of fewer lanes lane 0
-/// all.
-template <typename V>
-struct FourDots {
-  V all[4];
-  int lanes;
-
-  /// Calls f(u, sum) for every u of this lane.
-  template <typename F>
-  __device__ __forceinline__ void each(int lane, unsigned together, F&& f) {
-    if (lanes >= 4) {
-      const V sum = sum_four(all, lanes, together);
-      if (lane < 4) {
-        f(lane, sum);
-      }
-      return;
-    }
-#pragma unroll
-    for (int u = 0; u < 4; ++u) {
-      const V sum = sum_lanes(all[u], lanes, together);
-      if (lane == 0) {
-        f(u, sum);
-      }
-    }
-  }
-};
-
-/// Channels of at most lanes * Width * Packs.
 template <int Width, int Packs, typename T, typename Index>
 __global__ void __launch_bounds__(kThreads) entry_dots_kernel(const __grid_constant__ EntryDots<T, Index> d) {
-  const int lanes = 1 << d.lane_bits;
+  constexpr int kAhead = kDotsAhead<Packs>;
+  const int lanes = 1 << d.shape.lane_bits;
   const int lane = static_cast<int>(threadIdx.x) & (lanes - 1);
-  const int groups = kThreads >> d.lane_bits;
+  const int groups = kThreads >> d.shape.lane_bits;
   const std::int64_t runs = (d.count + kRun - 1) / kRun;
   const std::int64_t blocks = (runs * d.batch + groups - 1) / groups;
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {  // equal rounds for all lanes
-    const std::int64_t item = block * groups + (threadIdx.x >> d.lane_bits);
+    const std::int64_t item = block * groups + (threadIdx.x >> d.shape.lane_bits);
     const std::int64_t n = d.batch == 1 ? 0 : item / runs;
     const std::int64_t begin = n < d.batch ? (item - n * runs) * kRun : d.count;
     const T* const x = static_cast<const T*>(d.x.data) + n * d.x.stride_n;
     const T* const y = static_cast<const T*>(d.y.data) + n * d.y.stride_n;
-    Row<Width, Packs, T> left[kAhead], right[kAhead];
-    std::int64_t left_row = -1;
-    std::int64_t right_row = -1;
-    for (int k = 0; k < kRun; k += kAhead) {
+#pragma unroll 1
+    for (std::int64_t term = begin; term < begin + kRun; term += kAhead) {
+      const T* left_row[kAhead];
+      const T* right_row[kAhead];
 #pragma unroll
-      for (int u = 0; u < kAhead; ++u) {
-        const std::int64_t term = begin + k + u;
-        if (term < d.count) {
-          const std::int64_t first = d.terms.first(term);
-          const std::int64_t second = d.terms.second(term);
-          if (first != left_row) {
-            left[u].read(x + first * d.x.stride_m, lane, lanes, d.channels);
-            left_row = first;
-          } else {
-            left[u] = left[(u + kAhead - 1) % kAhead];
-          }
-          if (second != right_row) {
-            right[u].read(y + second * d.y.stride_m, lane, lanes, d.channels);
-            right_row = second;
-          } else {
-            right[u] = right[(u + kAhead - 1) % kAhead];
-          }
+      for (int k = 0; k < kAhead; ++k) {
+        if (term + k < d.count) {
+          left_row[k] = x + d.terms.first(term + k) * d.x.stride_m;
+          right_row[k] = y + d.terms.second(term + k) * d.y.stride_m;
         }
       }
-      FourDots<accumulate_t<T>> dots{{}, lanes};
+      accumulate_t<T> total{};  // of the dot that this lane ends up with; of few lanes lane 0 has all
+      accumulate_t<T> totals[kAhead] = {};
+      for (std::int64_t slice = 0; slice < d.shape.slices; ++slice) {
+        const std::int64_t channel = ((slice * Packs << d.shape.lane_bits) + lane) * Width;
+        Row<Width, Packs, T> left[kAhead], right[kAhead];
 #pragma unroll
-      for (int u = 0; u < kAhead; ++u) {
-        if (begin + k + u < d.count) {
-          dots.all[u] = dot(left[u], right[u], d.x.conjugate, d.y.conjugate);
+        for (int k = 0; k < kAhead; ++k) {
+          if (term + k < d.count) {
+            left[k].read(left_row[k] + channel, lanes, d.channels - channel);
+            right[k].read(right_row[k] + channel, lanes, d.channels - channel);
+          }
         }
+        accumulate_t<T> dots[kAhead] = {};
+#pragma unroll
+        for (int k = 0; k < kAhead; ++k) {
+          if (term + k < d.count) {
+            dots[k] = dot(left[k], right[k], d.x.conjugate, d.y.conjugate, lanes, d.channels - channel);
+          }
+        }
+        sum_dots(dots, lane, lanes, kWholeWarp, [&](int k, accumulate_t<T> sum) {
+          if (lanes >= kAhead) {
+            total += sum;
+          } else {
+            totals[k] += sum;
+          }
+        });
       }
-      dots.each(lane, kWholeWarp, [&](int u, accumulate_t<T> sum) {
-        const std::int64_t term = begin + k + u;
-        if (term >= d.count) {
+      const auto store = [&](int k, accumulate_t<T> sum) {
+        if (term + k >= d.count) {
           return;
         }
         if (d.scale != nullptr) {
-          const accumulate_t<T> factor = widen(d.scale[d.terms.entry(term)]);
+          const accumulate_t<T> factor = widen(d.scale[d.terms.entry(term + k)]);
           sum = (d.conjugate_scale ? conj(factor) : factor) * sum;
         }
-        d.z[n * d.z_stride_n + term * d.z_stride_m] = narrow<T>(sum);
-      });
+        d.z[n * d.z_stride_n + (term + k) * d.z_stride_m] = narrow<T>(sum);
+      };
+      if (lanes >= kAhead) {
+        if (lane < kAhead) {
+          store(lane, total);
+        }
+      } else if (lane == 0) {
+#pragma unroll
+        for (int k = 0; k < kAhead; ++k) {
+          store(k, totals[k]);
+        }
+      }
     }
   }
 }
@@ -122,7 +108,6 @@ std::int64_t width_of(const ProductArgs& args) {
 
 template <int Width, typename T, typename Index>
 void run(const ProductArgs& args, const CudaExecutor& executor) {
-  const std::int64_t vectors = (args.extent_a + Width - 1) / Width;
   const EntryDots<T, Index> d{TermsView<Index>(args.terms),
                               args.x,
                               args.y,
@@ -134,26 +119,18 @@ void run(const ProductArgs& args, const CudaExecutor& executor) {
                               args.batch,
                               args.extent_a,
                               args.terms.terms,
-                              dot_lane_bits(vectors)};
-  const std::int64_t groups = kThreads >> d.lane_bits;
+                              DotShape::of((args.extent_a + Width - 1) / Width)};
+  const std::int64_t groups = kThreads >> d.shape.lane_bits;
   const Launch shape{"entry_dots", blocks_for(blocks_for(d.count, kRun) * d.batch, groups), kThreads};
-  if (vectors <= (std::int64_t{1} << d.lane_bits)) {
-    launch(shape, executor, entry_dots_kernel<Width, 1, T, Index>, d);
-  } else {
-    launch(shape, executor, entry_dots_kernel<Width, kMostPacks, T, Index>, d);
-  }
+  launch(shape, executor,
+         d.shape.packs == 1 ? entry_dots_kernel<Width, 1, T, Index> : entry_dots_kernel<Width, 2, T, Index>, d);
 }
 
 }  // namespace
 
 bool is_entry_dots(const ProductArgs& args) {
-  if (args.pattern != Pattern::inner || args.accumulate || args.terms.segments != nullptr || args.x.stride_a != 1 ||
-      args.y.stride_a != 1) {
-    return false;
-  }
-  std::int64_t width = 1;
-  visit_types(args.type, false, [&](auto scalar, auto) { width = width_of<decltype(scalar)>(args); });
-  return args.extent_a <= (width * kMostPacks << kMostDotLaneBits);
+  return args.pattern == Pattern::inner && !args.accumulate && args.terms.segments == nullptr && args.x.stride_a == 1 &&
+         args.y.stride_a == 1;
 }
 
 void entry_dots(const ProductArgs& args, const CudaExecutor& executor) {

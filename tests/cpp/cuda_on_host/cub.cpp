@@ -36,23 +36,6 @@ void running_sum(Number* values, std::int64_t count, const CudaExecutor&, void*,
   std::partial_sum(values, values + count, values);
 }
 
-template <typename Payload>
-std::int64_t merge_pairs_workspace(std::int64_t, std::int64_t) {
-  return 0;
-}
-
-template <typename Payload>
-void merge_pairs(const std::int64_t* a, const Payload* a_payloads, std::int64_t a_count, const std::int64_t* b,
-                 const Payload* b_payloads, std::int64_t b_count, std::int64_t* merged, Payload* payloads,
-                 const CudaExecutor&, void*, std::int64_t) {
-  for (std::int64_t i = 0, j = 0; i < a_count || j < b_count; ++merged, ++payloads) {
-    const bool from_a = j == b_count || (i < a_count && a[i] <= b[j]);
-    *merged = from_a ? a[i] : b[j];
-    *payloads = from_a ? a_payloads[i] : b_payloads[j];
-    ++(from_a ? i : j);
-  }
-}
-
 template std::int64_t sort_pairs_workspace<std::uint32_t, std::uint32_t>(std::int64_t, int);
 template std::int64_t sort_pairs_workspace<std::uint64_t, std::uint32_t>(std::int64_t, int);
 template std::int64_t sort_pairs_workspace<std::uint64_t, std::uint64_t>(std::int64_t, int);
@@ -66,13 +49,5 @@ template std::int64_t running_sum_workspace<std::uint32_t>(std::int64_t);
 template std::int64_t running_sum_workspace<std::uint64_t>(std::int64_t);
 template void running_sum(std::uint32_t*, std::int64_t, const CudaExecutor&, void*, std::int64_t);
 template void running_sum(std::uint64_t*, std::int64_t, const CudaExecutor&, void*, std::int64_t);
-template std::int64_t merge_pairs_workspace<std::uint32_t>(std::int64_t, std::int64_t);
-template std::int64_t merge_pairs_workspace<std::uint64_t>(std::int64_t, std::int64_t);
-template void merge_pairs(const std::int64_t*, const std::uint32_t*, std::int64_t, const std::int64_t*,
-                          const std::uint32_t*, std::int64_t, std::int64_t*, std::uint32_t*, const CudaExecutor&, void*,
-                          std::int64_t);
-template void merge_pairs(const std::int64_t*, const std::uint64_t*, std::int64_t, const std::int64_t*,
-                          const std::uint64_t*, std::int64_t, std::int64_t*, std::uint64_t*, const CudaExecutor&, void*,
-                          std::int64_t);
 
 }  // namespace lacewing::kernels::cuda

@@ -3,6 +3,7 @@
 // races between blocks.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -42,6 +43,10 @@ class Block {
   static void wait_for_block();
   /// What a lane of the warp has put, of the neighbouring lanes that `together` names: each of them must come.
   static std::uint64_t exchange(std::uint64_t bits, unsigned from, unsigned together);
+  /// Which lanes of the warp vote yes, of those that `together` names.
+  static unsigned ballot(bool yes, unsigned together);
+  /// Whether any thread of the block votes yes.
+  static bool any_of_block(bool yes);
 
  private:
   static void run_blocks(unsigned blocks, unsigned threads, void (*body)(void*), void* context);
@@ -52,6 +57,11 @@ class Block {
 inline cuda_on_host::Index3 threadIdx, blockIdx, blockDim, gridDim;
 
 inline void __syncthreads() { cuda_on_host::Block::wait_for_block(); }
+inline int __syncthreads_or(int yes) { return cuda_on_host::Block::any_of_block(yes != 0) ? 1 : 0; }
+inline unsigned __ballot_sync(unsigned together, bool yes) { return cuda_on_host::Block::ballot(yes, together); }
+inline void __syncwarp() { cuda_on_host::Block::ballot(false, 0xffffffffu); }
+inline int __popc(unsigned bits) { return std::popcount(bits); }
+inline int __ffs(int bits) { return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned>(bits)) + 1; }
 
 namespace cuda_on_host {
 template <typename V>
@@ -74,6 +84,9 @@ V __shfl_sync(unsigned together, V value, int lane, int width) {
   const unsigned first = (threadIdx.x & 31u) & ~(static_cast<unsigned>(width) - 1);
   return cuda_on_host::exchanged(value, first + static_cast<unsigned>(lane), together);
 }
+
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
 
 template <typename V>
 void __stcs(V* to, V value) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <deque>
@@ -33,6 +34,7 @@ struct Running {
   // Barriers: who waits for which round.
   std::vector<std::uint64_t> block_round, warp_round;
   std::vector<std::uint64_t> put[2];  ///< of each lane, for even and odd rounds
+  std::vector<char> voted[2];         ///< of each thread
 
   unsigned thread() const { return current->thread; }
 };
@@ -105,6 +107,8 @@ void run_block(Running& block) {
   block.warp_round.assign(block.threads, 0);
   block.put[0].assign(block.threads, 0);
   block.put[1].assign(block.threads, 0);
+  block.voted[0].assign(block.threads, 0);
+  block.voted[1].assign(block.threads, 0);
   while (block.next < block.threads) {
     Fiber& fiber = idle_fiber(block.fibers);
     fiber.idle = false;
@@ -132,6 +136,26 @@ std::uint64_t Block::exchange(std::uint64_t bits, unsigned from, unsigned togeth
   put[me] = bits;
   wait(running->warp_round, first, first + static_cast<unsigned>(std::popcount(together)));
   return put[me / kWarp * kWarp + from];
+}
+
+unsigned Block::ballot(bool yes, unsigned together) {
+  const unsigned me = running->thread();
+  const auto& put = running->put[running->warp_round[me] % 2];
+  exchange(yes ? 1 : 0, me % kWarp, together);
+  unsigned votes = 0;
+  for (unsigned left = together; left != 0; left &= left - 1) {
+    const auto lane = static_cast<unsigned>(std::countr_zero(left));
+    votes |= static_cast<unsigned>(put[me / kWarp * kWarp + lane]) << lane;
+  }
+  return votes;
+}
+
+bool Block::any_of_block(bool yes) {
+  const unsigned me = running->thread();
+  auto& voted = running->voted[running->block_round[me] % 2];
+  voted[me] = yes ? 1 : 0;
+  wait_for_block();
+  return std::find(voted.begin(), voted.end(), 1) != voted.end();
 }
 
 void Block::run_blocks(unsigned blocks, unsigned threads, void (*body)(void*), void* context) {

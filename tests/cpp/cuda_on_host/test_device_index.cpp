@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <vector>
@@ -122,30 +123,27 @@ TEST(DeviceIndexOnHost, EqualKeysAreGroups) {
   expect_groups<std::int32_t>({}, 5);
 }
 
-void expect_merged(const Keys& a, const Keys& b, bool common, bool wide) {
+void expect_merged(const Keys& a, const Keys& b, bool common) {
   Keys expected;
   if (common) {
     std::set_intersection(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(expected));
   } else {
     std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(expected));
   }
-  const std::size_t count = a.size() + b.size();
-  Keys merged(count), origin(count), number(count);
-  std::int64_t found = -1;
   SetMerge merge;
   merge.a = a.data();
   merge.a_count = static_cast<std::int64_t>(a.size());
   merge.b = b.data();
   merge.b_count = static_cast<std::int64_t>(b.size());
   merge.common = common;
-  merge.wide = wide;
-  merge.merged = merged.data();
-  merge.origin = origin.data();
-  merge.number = number.data();
-  merge.found = &found;
+  Keys cuts(static_cast<std::size_t>(merge.tiles()) + 1);
+  std::vector<std::uint64_t> kept(static_cast<std::size_t>(merge.tiles()) + 1);
+  merge.cuts = cuts.data();
+  merge.kept = kept.data() + 1;
   Space space(cuda::merge_workspace(merge));
 
   cuda::find_merged(merge, kStream, space.data());
+  ASSERT_EQ(kept.back(), expected.size());
   Keys keys(expected.size()), in_a(expected.size(), -7), in_b(expected.size(), -7);
   merge.keys = keys.data();
   cuda::write_merged(merge, in_a.data(), in_b.data(), kStream);
@@ -158,7 +156,6 @@ void expect_merged(const Keys& a, const Keys& b, bool common, bool wide) {
   cuda::write_merged(merge, a_elements, b_elements, sizeof(double), from_a.data(), from_b.data(), kStream);
   cuda::write_merged(merge, a_elements, b_elements, Combine::subtract, /*is_double=*/true, sum.data(), kStream);
 
-  ASSERT_EQ(found, static_cast<std::int64_t>(expected.size()));
   EXPECT_EQ(keys, expected);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto place = [&](const Keys& set) {
@@ -175,14 +172,19 @@ void expect_merged(const Keys& a, const Keys& b, bool common, bool wide) {
 
 TEST(DeviceIndexOnHost, SetsAreMerged) {
   for (const bool common : {false, true}) {
-    for (const bool wide : {false, true}) {
-      expect_merged(random_set(400, 900, 1), random_set(300, 900, 2), common, wide);
-      expect_merged(random_set(400, 900, 1), random_set(400, 900, 1), common, wide);
-      expect_merged(random_set(400, 900, 1), {}, common, wide);
-      expect_merged({}, random_set(4, 900, 1), common, wide);
-      expect_merged({}, {}, common, wide);
-      expect_merged({5}, {0}, common, wide);
-    }
+    expect_merged(random_set(400, 900, 1), random_set(300, 900, 2), common);
+    expect_merged(random_set(400, 900, 1), random_set(400, 900, 1), common);
+    expect_merged(random_set(400, 900, 1), {}, common);
+    expect_merged({}, random_set(4, 900, 1), common);
+    expect_merged({}, {}, common);
+    expect_merged({5}, {0}, common);
+    // Several tiles, and equal keys on both sides of their ends.
+    expect_merged(random_set(5000, 9000, 3), random_set(6000, 9000, 4), common);
+    Keys all(5000);
+    std::iota(all.begin(), all.end(), 0);
+    expect_merged(all, Keys(all.begin() + 1, all.end()), common);
+    expect_merged(all, all, common);
+    expect_merged(all, {4999}, common);
   }
 }
 

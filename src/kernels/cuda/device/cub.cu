@@ -1,4 +1,3 @@
-#include <cub/device/device_merge.cuh>
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
 
@@ -9,10 +8,6 @@ namespace lacewing::kernels::cuda {
 namespace {
 
 cudaStream_t stream_of(const CudaExecutor& executor) { return static_cast<cudaStream_t>(executor.stream); }
-
-struct Less {
-  __host__ __device__ bool operator()(std::int64_t a, std::int64_t b) const { return a < b; }
-};
 
 }  // namespace
 
@@ -51,27 +46,6 @@ void running_sum(Number* values, std::int64_t count, const CudaExecutor& executo
   check(cub::DeviceScan::InclusiveSum(workspace, bytes, values, values, count, stream_of(executor)), "running sum");
 }
 
-template <typename Payload>
-std::int64_t merge_pairs_workspace(std::int64_t a_count, std::int64_t b_count) {
-  std::size_t bytes = 0;
-  check(cub::DeviceMerge::MergePairs(
-            nullptr, bytes, static_cast<const std::int64_t*>(nullptr), static_cast<const Payload*>(nullptr), a_count,
-            static_cast<const std::int64_t*>(nullptr), static_cast<const Payload*>(nullptr), b_count,
-            static_cast<std::int64_t*>(nullptr), static_cast<Payload*>(nullptr), Less{}),
-        "sizing a merge");
-  return static_cast<std::int64_t>(bytes);
-}
-
-template <typename Payload>
-void merge_pairs(const std::int64_t* a, const Payload* a_payloads, std::int64_t a_count, const std::int64_t* b,
-                 const Payload* b_payloads, std::int64_t b_count, std::int64_t* merged, Payload* payloads,
-                 const CudaExecutor& executor, void* workspace, std::int64_t workspace_bytes) {
-  auto bytes = static_cast<std::size_t>(workspace_bytes);
-  check(cub::DeviceMerge::MergePairs(workspace, bytes, a, a_payloads, a_count, b, b_payloads, b_count, merged, payloads,
-                                     Less{}, stream_of(executor)),
-        "merge");
-}
-
 #define LACEWING_SORT(Key, Payload)                                                                     \
   template std::int64_t sort_pairs_workspace<Key, Payload>(std::int64_t, int);                          \
   template void sort_pairs<Key, Payload>(const Key*, Key*, const Payload*, Payload*, std::int64_t, int, \
@@ -81,15 +55,11 @@ LACEWING_SORT(std::uint64_t, std::uint32_t)
 LACEWING_SORT(std::uint64_t, std::uint64_t)
 #undef LACEWING_SORT
 
-#define LACEWING_MERGE(Payload)                                                                                  \
-  template std::int64_t running_sum_workspace<Payload>(std::int64_t);                                            \
-  template void running_sum<Payload>(Payload*, std::int64_t, const CudaExecutor&, void*, std::int64_t);          \
-  template std::int64_t merge_pairs_workspace<Payload>(std::int64_t, std::int64_t);                              \
-  template void merge_pairs<Payload>(const std::int64_t*, const Payload*, std::int64_t, const std::int64_t*,     \
-                                     const Payload*, std::int64_t, std::int64_t*, Payload*, const CudaExecutor&, \
-                                     void*, std::int64_t);
-LACEWING_MERGE(std::uint32_t)
-LACEWING_MERGE(std::uint64_t)
-#undef LACEWING_MERGE
+#define LACEWING_SUM(Number)                                         \
+  template std::int64_t running_sum_workspace<Number>(std::int64_t); \
+  template void running_sum<Number>(Number*, std::int64_t, const CudaExecutor&, void*, std::int64_t);
+LACEWING_SUM(std::uint32_t)
+LACEWING_SUM(std::uint64_t)
+#undef LACEWING_SUM
 
 }  // namespace lacewing::kernels::cuda

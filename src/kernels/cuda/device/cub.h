@@ -1,4 +1,4 @@
-// The four algorithms that are CUB's, instantiated once (cub.cu): radix sort of pairs, running sums, merge of pairs.
+// The algorithms that are CUB's, instantiated once (cub.cu): radix sort of pairs, running sums.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,5 @@ std::int64_t running_sum_workspace(std::int64_t count);
 template <typename Number>
 void running_sum(Number* values, std::int64_t count, const CudaExecutor& executor, void* workspace,
                  std::int64_t workspace_bytes);
-
-/// Two sorted lists of pairs as one; of equal keys, those of a first.
-template <typename Payload>
-std::int64_t merge_pairs_workspace(std::int64_t a_count, std::int64_t b_count);
-template <typename Payload>
-void merge_pairs(const std::int64_t* a, const Payload* a_payloads, std::int64_t a_count, const std::int64_t* b,
-                 const Payload* b_payloads, std::int64_t b_count, std::int64_t* merged, Payload* payloads,
-                 const CudaExecutor& executor, void* workspace, std::int64_t workspace_bytes);
 
 }  // namespace lacewing::kernels::cuda

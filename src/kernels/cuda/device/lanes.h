@@ -45,10 +45,21 @@ __device__ __forceinline__ V sum_lanes(V value, int lanes, unsigned together = k
   return value;
 }
 
-/// Four such sums over at least four lanes, for little more than the price of one: lane l gets the (l mod 4)-th, with
-/// the bits of sum_lanes.
+/// Two such sums over at least two lanes, for little more than the price of one: lane l gets the (l mod 2)-th, with the
+/// bits of sum_lanes.
 template <typename V>
-__device__ __forceinline__ V sum_four(const V (&values)[4], int lanes, unsigned together) {
+__device__ __forceinline__ V sum_of_each(const V (&values)[2], int lanes, unsigned together) {
+  const bool odd = (threadIdx.x & 1u) != 0;
+  V value = (odd ? values[1] : values[0]) + from_lane_xor(odd ? values[0] : values[1], 1, together);
+  for (int mask = 2; mask < lanes; mask *= 2) {
+    value = value + from_lane_xor(value, mask, together);
+  }
+  return value;
+}
+
+/// Four, over at least four lanes: lane l gets the (l mod 4)-th.
+template <typename V>
+__device__ __forceinline__ V sum_of_each(const V (&values)[4], int lanes, unsigned together) {
   const bool odd = (threadIdx.x & 1u) != 0;
   const bool high = (threadIdx.x & 2u) != 0;
   const V low_pair = (odd ? values[1] : values[0]) + from_lane_xor(odd ? values[0] : values[1], 1, together);
@@ -58,6 +69,21 @@ __device__ __forceinline__ V sum_four(const V (&values)[4], int lanes, unsigned 
     value = value + from_lane_xor(value, mask, together);
   }
   return value;
+}
+
+/// The last place of [low, high) for which holds(place): true at low, and for no place after one for which it is not.
+/// Neighbouring lanes search together, each looking at one place of many in a round.
+template <typename Count, typename F>
+__device__ __forceinline__ Count last_where(Count low, Count high, int lane, int lanes, unsigned together, F&& holds) {
+  while (high - low > 1) {
+    const Count step = (high - low + static_cast<Count>(lanes)) / static_cast<Count>(lanes + 1);
+    const Count place = low + static_cast<Count>(lane + 1) * step;
+    const bool here = place < high && holds(place);
+    const auto steps = lanes == 1 ? Count{here} : static_cast<Count>(__popc(__ballot_sync(together, here) & together));
+    low += steps * step;
+    high = high - low < step ? high : low + step;
+  }
+  return low;
 }
 
 }  // namespace lacewing::kernels::cuda

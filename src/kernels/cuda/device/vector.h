@@ -35,6 +35,17 @@ struct Sums {
   }
 };
 
+/// Sums as they are stored.
+template <typename T, int N>
+__device__ __forceinline__ Pack<T, N> narrowed(const Sums<T, N>& sums) {
+  Pack<T, N> out;
+#pragma unroll
+  for (int k = 0; k < N; ++k) {
+    out.at[k] = narrow<T>(sums.at[k]);
+  }
+  return out;
+}
+
 /// Read-only data that others will read too.
 template <int N, typename T>
 __device__ __forceinline__ Pack<T, N> load(const T* from) {
