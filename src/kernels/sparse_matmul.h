@@ -7,6 +7,8 @@
 #include <lacewing/dispatch/scalar.h>
 #include <lacewing/executor.h>
 
+#include "kernels/wider.h"
+
 namespace lacewing::kernels {
 
 /// A matrix by its rows that have entries: keys of those rows, increasing, and where the entries of each begin.
@@ -22,9 +24,9 @@ struct ColumnBatch;
 template <typename Acc>
 struct ProductBatch;
 
-/// a (rows x shared) times b (shared x columns). Sums run over the entries of a row of a in order: the same bits for
-/// every number of threads. Needs, for each thread, an element of the accumulate type, an index
-/// and a bit for each column.
+/// a (rows x shared) times b (shared x columns). Sums run in the wider type over the entries of a row of a in order:
+/// the same bits for every number of threads. Needs, for each thread, an element of that type, an index and a bit for
+/// each column.
 class SparseMatmul {
  public:
   /// Finds where the product has entries. `shared` and `columns` (below 2^31) bound the columns of a and of b.
@@ -52,7 +54,7 @@ class SparseMatmul {
   template <typename F>
   void each_columns(std::int64_t r, ColumnBatch& batch, const F& f) const;
   template <typename T, typename F>
-  void each_products(std::int64_t r, const T* a_values, const T* b_values, ProductBatch<accumulate_t<T>>& batch,
+  void each_products(std::int64_t r, const T* a_values, const T* b_values, ProductBatch<wider_t<T>>& batch,
                      const F& f) const;
   template <typename T>
   void write_as(const T* a_values, const T* b_values, const std::int64_t* column_keys, std::int64_t key_stride,

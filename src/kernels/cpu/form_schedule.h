@@ -7,8 +7,12 @@
 
 #include "kernels/cpu/schedule.h"
 #include "kernels/form.h"
+#include "kernels/long_sum.h"
 
 namespace lacewing::kernels::cpu {
+
+/// What a LongSum takes at most, in elements of its type.
+inline constexpr std::int64_t kLongSumElements = 5;
 
 struct FormSchedule {
   int scalars = 0;  ///< factors without a letter: multiplied first, and added up where terms share the others
@@ -22,8 +26,9 @@ struct FormSchedule {
   bool layouts = false;      ///< some rows have a layout: strides and extents change from term to term
   bool direct = false;       ///< sums are kept in the output
   std::int64_t part = 0;     ///< edges of a part of a sum over all edges
-  std::int64_t parts = 1;    ///< whose sums are added in order
-  std::int64_t scratch = 0;  ///< sums of one row, for each thread
+  std::int64_t parts = 1;    ///< whose sums are added by a tree of pairs
+  bool may_be_long = false;  ///< rows may have more terms than a block of a long sum
+  std::int64_t scratch = 0;  ///< for each thread: sums of one row, and what long sums of it keep
   std::int64_t work = 0;     ///< multiply-adds, about
 
   std::int64_t workspace(const FormArgs& args, int threads) const {
@@ -100,7 +105,10 @@ inline FormSchedule schedule_form(const FormArgs& args) {
     plan.part = 1024 * std::max<std::int64_t>(1, args.row_elements / 64);
     plan.parts = std::max<std::int64_t>(1, (args.edges + plan.part - 1) / plan.part);
   }
-  plan.scratch = plan.direct ? 0 : args.row_elements;
+  plan.may_be_long = args.terms > kSumBlock ||
+                     (args.out_map == BatchMap::list && args.edges > kSumBlock / std::max<std::int64_t>(args.terms, 1));
+  plan.scratch = (plan.direct && !plan.may_be_long ? 0 : args.row_elements) +
+                 (plan.may_be_long ? kLongSumElements * args.row_elements : 0);
   return plan;
 }
 

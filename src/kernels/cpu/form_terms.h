@@ -21,8 +21,8 @@ class FormTerms {
     set_sum_strides();
   }
 
-  /// Adds the terms of `row` for an edge to its sums, which lie in the order of the output's letters.
-  void add(std::int64_t edge, std::int64_t row, Acc* sums) {
+  /// Adds terms of `row` for an edge to its sums, which lie in the order of the output's letters.
+  void add(std::int64_t edge, std::int64_t row, std::int64_t begin, std::int64_t end, Acc* sums) {
     if (args_.out.layout) {
       for (int letter = 0; letter < args_.out_letters; ++letter) {
         extent_[letter] = args_.out_extent(letter, row);
@@ -34,8 +34,7 @@ class FormTerms {
     if (laned_) {
       std::fill_n(lane_sums_, elements() * lanes, Acc{});
     }
-    const std::int64_t end = args_.term_end(row);
-    for (std::int64_t term = args_.term_begin(row); term < end;) {
+    for (std::int64_t term = begin; term < end;) {
       Acc coefficient = scalars(edge, term);
       std::int64_t next = term + 1;
       for (; next < end && same_rows(term, next); ++next) {

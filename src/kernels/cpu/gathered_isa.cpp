@@ -3,6 +3,7 @@
 #include "common/deal.h"
 #include "kernels/cpu/product_isa.h"
 #include "kernels/cpu/source.h"
+#include "kernels/cpu/sum_blocks.h"
 
 namespace lacewing::kernels::cpu::LACEWING_ISA {
 namespace {
@@ -92,8 +93,20 @@ struct Numbers {
     }
   }
 
-  /// Four sums in turn, so that a term does not wait for the one before it.
   LACEWING_INLINE T row(std::int64_t term, std::int64_t end) const {
+    return end - term <= kSumBlock ? block(term, end) : long_row(term, end);
+  }
+
+  [[gnu::noinline]] T long_row(std::int64_t term, std::int64_t end) const {
+    LongSum<T> sum;
+    for (; term < end; term += kSumBlock) {
+      sum += block(term, std::min(end, term + kSumBlock));
+    }
+    return sum.value();
+  }
+
+  /// Four sums in turn, so that a term does not wait for the one before it.
+  LACEWING_INLINE T block(std::int64_t term, std::int64_t end) const {
     T acc[4] = {};
     for (; term + 4 <= end; term += 4) {
       if constexpr (Far) {
@@ -288,18 +301,22 @@ struct Rows {
         acc[v] += factor * load_vec<Whole>(x + v * Lane::lanes, count);
       }
     };
-    if constexpr (Far) {
-      for (const std::int64_t stop = std::min(end, o.count - kAhead); term < stop; ++term) {
-        fetch<Vectors>(o.template first<true>(term + kAhead) + a);
-        if constexpr (Second) {
-          __builtin_prefetch(o.template second<true>(term + kAhead));
+    SumBlocks<Vec[Vectors]> blocks;
+    blocks.add(term, end, acc, [&](std::int64_t t, std::int64_t last) LACEWING_INLINE_LAMBDA {
+      if constexpr (Far) {
+        for (const std::int64_t stop = std::min(last, o.count - kAhead); t < stop; ++t) {
+          fetch<Vectors>(o.template first<true>(t + kAhead) + a);
+          if constexpr (Second) {
+            __builtin_prefetch(o.template second<true>(t + kAhead));
+          }
+          add(t);
         }
-        add(term);
       }
-    }
-    for (; term < end; ++term) {
-      add(term);
-    }
+      for (; t < last; ++t) {
+        add(t);
+      }
+    });
+    blocks.finish(acc);
     for (int v = 0; v < Vectors; ++v) {
       store_vec<Whole>(z + a + v * Lane::lanes, acc[v], count);
     }
@@ -347,6 +364,28 @@ struct Dots {
   const Operands<T, Index>& o;
   bool far;
 
+  /// Vectors of a dot product.
+  std::int64_t vectors() const { return (o.extent + Lane::lanes - 1) / Lane::lanes; }
+
+  /// A sum of more vectors than a block has.
+  [[gnu::noinline]] Vec long_row(std::int64_t term, std::int64_t end) const {
+    Vec acc{};
+    SumBlocks<Vec> blocks;
+    for (; term < end; ++term) {
+      const T* const x = o.template first<true>(term);
+      const T* const y = o.template second<true>(term);
+      blocks.add(0, vectors(), acc, [&](std::int64_t first, std::int64_t last) LACEWING_INLINE_LAMBDA {
+        for (std::int64_t a = first * Lane::lanes; a < last * Lane::lanes; a += Lane::lanes) {
+          const int count = static_cast<int>(std::min<std::int64_t>(o.extent - a, Lane::lanes));
+          acc += count == Lane::lanes ? Lane::load(x + a) * Lane::load(y + a)
+                                      : Lane::load_part(x + a, count) * Lane::load_part(y + a, count);
+        }
+      });
+    }
+    blocks.finish(acc);
+    return acc;
+  }
+
   LACEWING_INLINE void add(std::int64_t term, Vec& acc) const {
     const T* const x = o.template first<true>(term);
     const T* const y = o.template second<true>(term);
@@ -372,7 +411,7 @@ struct Dots {
   void run(std::int64_t begin, std::int64_t end, T* z) const {
     std::int64_t i = begin;
     while (i < end) {
-      if (i + Lane::lanes <= end && o.template has_single_terms<Lane::lanes>(i)) {
+      if (i + Lane::lanes <= end && vectors() <= kSumBlock && o.template has_single_terms<Lane::lanes>(i)) {
         const std::int64_t term = o.terms.begin(i);
         if (far) {
           fetch_rows(term + kDotsAhead);
@@ -388,9 +427,15 @@ struct Dots {
         continue;
       }
       for (const std::int64_t last = std::min(i + Lane::lanes, end); i < last; ++i, ++z) {
+        std::int64_t term = o.terms.begin(i);
+        const std::int64_t stop = o.terms.end(i);
         Vec acc{};
-        for (std::int64_t term = o.terms.begin(i); term < o.terms.end(i); ++term) {
-          add(term, acc);
+        if ((stop - term) * vectors() > kSumBlock) {
+          acc = long_row(term, stop);
+        } else {
+          for (; term < stop; ++term) {
+            add(term, acc);
+          }
         }
         *z = Lane::sum(acc);
       }

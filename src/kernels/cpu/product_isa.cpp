@@ -140,11 +140,11 @@ void scale_grad_typed(const ScaleGradArgs& grad, const Schedule& schedule, const
   });
   if (repeated) {
     for (std::int64_t entry = 0; entry < args.terms.entries; ++entry) {
-      Acc sum{};
+      LongSum<Acc> sum;
       for (auto i = inverse_segments[entry]; i < inverse_segments[entry + 1]; ++i) {
         sum += by_term[inverse_terms[i]];
       }
-      out[entry] = narrow<T>(sum);
+      out[entry] = narrow<T>(sum.value());
     }
   }
 }

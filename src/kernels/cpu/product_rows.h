@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/source.h"
+#include "kernels/cpu/sum_blocks.h"
 
 namespace lacewing::kernels::cpu::LACEWING_ISA {
 
@@ -109,23 +110,27 @@ class ProductRows {
   }
 
  private:
-  /// Calls f(n, term, scale) for the terms of a row.
-  template <typename F>
-  LACEWING_INLINE void for_terms(std::int64_t n_begin, std::int64_t n_end, std::int64_t row, F&& f) const {
+  /// Calls f(n, term, scale), which adds to `sums`, for the terms of a row.
+  template <typename Sums, typename F>
+  LACEWING_INLINE void for_terms(std::int64_t n_begin, std::int64_t n_end, std::int64_t row, Sums& sums, F&& f) const {
     const std::int64_t begin = terms_.begin(row);
     const std::int64_t end = terms_.end(row);
+    SumBlocks<Sums> blocks;
     for (std::int64_t n = n_begin; n < n_end; ++n) {
-      for (std::int64_t term = begin; term < end; ++term) {
-        f(n, term, args_.scale == nullptr ? one<Acc>() : scale_at<T>(args_, terms_.entry(term)));
-      }
+      blocks.add(begin, end, sums, [&](std::int64_t first, std::int64_t last) LACEWING_INLINE_LAMBDA {
+        for (std::int64_t term = first; term < last; ++term) {
+          f(n, term, args_.scale == nullptr ? one<Acc>() : scale_at<T>(args_, terms_.entry(term)));
+        }
+      });
     }
+    blocks.finish(sums);
   }
 
   void mul(std::int64_t n_begin, std::int64_t n_end, std::int64_t row, Target<T> target) {
     for_blocks<Acc>(args_.extent_a, [&](std::int64_t a, auto vectors, auto whole, int count) LACEWING_INLINE_LAMBDA {
       Vec acc[vectors];
       zero(acc);
-      for_terms(n_begin, n_end, row, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
+      for_terms(n_begin, n_end, row, acc, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
         const Acc* x = x_.block(n, terms_.first(term)) + a;
         const Acc* y = y_.block(n, terms_.second(term)) + a;
         for (int v = 0; v < vectors; ++v) {
@@ -140,7 +145,7 @@ class ProductRows {
     for_blocks<Acc>(args_.extent_a, [&](std::int64_t a, auto vectors, auto whole, int count) LACEWING_INLINE_LAMBDA {
       Vec acc[vectors];
       zero(acc);
-      for_terms(n_begin, n_end, row, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
+      for_terms(n_begin, n_end, row, acc, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
         const Acc* x = x_.block(n, terms_.first(term)) + a;
         if (fetch_ahead_ && term + kAhead < args_.terms.terms) {
           fetch<vectors>(x_.address(n, terms_.first(term + kAhead)) + a);
@@ -155,11 +160,11 @@ class ProductRows {
   }
 
   void inner(std::int64_t n_begin, std::int64_t n_end, std::int64_t row, Target<T> target) {
-    Acc total{};
+    LongSum<Acc> total;
     for_blocks<Acc>(args_.extent_a, [&](std::int64_t a, auto vectors, auto whole, int count) LACEWING_INLINE_LAMBDA {
       Vec acc[vectors];
       zero(acc);
-      for_terms(n_begin, n_end, row, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
+      for_terms(n_begin, n_end, row, acc, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
         const Acc* x = x_.block(n, terms_.first(term)) + a;
         const Acc* y = y_.block(n, terms_.second(term)) + a;
         if (fetch_ahead_ && term + kAhead < args_.terms.terms) {
@@ -174,7 +179,7 @@ class ProductRows {
       }
       total += Lane::sum(acc[0]);
     });
-    target.put_one(0, total);
+    target.put_one(0, total.value());
   }
 
   void outer(std::int64_t n_begin, std::int64_t n_end, std::int64_t row, Target<T> target) {
@@ -196,7 +201,7 @@ class ProductRows {
     for (auto& line : acc) {
       zero(line);
     }
-    for_terms(n_begin, n_end, row, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
+    for_terms(n_begin, n_end, row, acc, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
       const Acc* x = x_.block(n, terms_.first(term)) + a;
       const Acc* y = y_.block(n, terms_.second(term)) + b;
       Vec scaled[Vectors];
@@ -219,7 +224,7 @@ class ProductRows {
     for_blocks<Acc>(args_.extent_b, [&](std::int64_t b, auto vectors, auto whole, int count) LACEWING_INLINE_LAMBDA {
       Vec acc[vectors];
       zero(acc);
-      for_terms(n_begin, n_end, row, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
+      for_terms(n_begin, n_end, row, acc, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
         const Acc* x = x_.block(n, terms_.first(term));
         const Acc* y = y_.block(n, terms_.second(term)) + b;
         Vec sum[vectors];
@@ -256,7 +261,7 @@ class ProductRows {
     const std::int64_t extent = args_.extent_a;
     Vec acc[Columns];
     zero(acc);
-    for_terms(n_begin, n_end, row, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
+    for_terms(n_begin, n_end, row, acc, [&](std::int64_t n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
       const Acc* x = x_.block(n, terms_.first(term));
       const Acc* y = y_.block(n, terms_.second(term)) + b * leading;
       std::int64_t a = 0;
@@ -287,7 +292,7 @@ class ProductRows {
       for (auto& line : acc) {
         zero(line);
       }
-      for_terms(n, n + 1, row, [&](std::int64_t first_n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
+      for_terms(n, n + 1, row, acc, [&](std::int64_t first_n, std::int64_t term, Acc scale) LACEWING_INLINE_LAMBDA {
         const Acc* x[kBatchRows];
         for (int i = 0; i < kBatchRows; ++i) {
           x[i] = x_.block(first_n + i, terms_.first(term));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/source.h"
+#include "kernels/long_sum.h"
 
 namespace lacewing::kernels::cpu::LACEWING_ISA {
 
@@ -27,11 +28,11 @@ class ScaleGradTerms {
   Acc run(std::int64_t row, std::int64_t term) const {
     const std::int64_t first = terms_.first(term);
     const std::int64_t second = terms_.second(term);
-    Acc total{};
+    LongSum<Acc> total;
     for (std::int64_t n = 0; n < args_.batch; ++n) {
       total += at(n, first, second, row);
     }
-    return total;
+    return total.value();
   }
 
  private:

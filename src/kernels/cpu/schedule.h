@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/shares.h"
+#include "kernels/long_sum.h"
 #include "kernels/terms.h"
 
 namespace lacewing::kernels::cpu {
@@ -102,17 +103,29 @@ struct Schedule {
   int threads(const CpuExecutor& executor) const { return work < kSerialWork ? 1 : executor.max_threads(); }
 };
 
-/// Whether adding up before multiplying pays: small structure, a batch, and channels in two indices.
+inline bool has_long_row(const Terms& terms) {
+  const auto any = [&](const auto* segments) {
+    return segments != nullptr && std::adjacent_find(segments, segments + terms.rows + 1, [](auto begin, auto end) {
+                                    return end - begin > kSumBlock;
+                                  }) != segments + terms.rows + 1;
+  };
+  return terms.wide ? any(static_cast<const std::int64_t*>(terms.segments))
+                    : any(static_cast<const std::int32_t*>(terms.segments));
+}
+
+/// Whether adding up before multiplying pays: small structure, a batch, and channels in two indices. Sums in memory are
+/// not those of long rows.
 inline bool should_fold(const ProductArgs& args) {
   if (args.terms.by_index2 == nullptr || args.accumulate || args.batch < 4) {
     return false;
   }
   const std::int64_t row_bytes = args.extent_b * accumulate_size(args.type);
   switch (args.pattern) {
-    case Pattern::outer: return args.terms.terms > args.terms.rows && args.extent_a > 1 && args.extent_b > 1;
+    case Pattern::outer:
+      return args.terms.terms > args.terms.rows && args.extent_a > 1 && args.extent_b > 1 && !has_long_row(args.terms);
     case Pattern::vecmat:
       return args.terms.terms >= 2 * args.y.rows && args.extent_a > 1 && args.extent_b > 1 &&
-             args.terms.rows * row_bytes <= kPackAllBytes;
+             args.terms.rows * row_bytes <= kPackAllBytes && !has_long_row(args.terms);
     default: return false;
   }
 }

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/column_set.h"
 #include "kernels/terms.h"
+#include "kernels/wider.h"
 
 namespace lacewing::kernels {
 namespace {
@@ -85,13 +86,15 @@ void SparseMatmul::each_columns(std::int64_t r, ColumnBatch& batch, const F& f) 
 
 /// With the products.
 template <typename T, typename F>
-void SparseMatmul::each_products(std::int64_t r, const T* a_values, const T* b_values,
-                                 ProductBatch<accumulate_t<T>>& batch, const F& f) const {
+void SparseMatmul::each_products(std::int64_t r, const T* a_values, const T* b_values, ProductBatch<wider_t<T>>& batch,
+                                 const F& f) const {
   each_batch(
       r, batch, [&](std::int64_t u) { __builtin_prefetch(b_values + u); },
       [&](std::int64_t t, std::int64_t u, std::int64_t count) {
         fill_steps(batch.products.data() + batch.count, count, u + count + kStep <= b_.entries,
-                   [left = widen(a_values[t]), from = b_values + u](std::int64_t k) { return left * widen(from[k]); });
+                   [left = converted<wider_t<T>>(widen(a_values[t])), from = b_values + u](std::int64_t k) {
+                     return left * converted<wider_t<T>>(widen(from[k]));
+                   });
       },
       f);
 }
@@ -179,12 +182,12 @@ SparseMatmul::SparseMatmul(const RowsView& a, const RowsView& b, std::int64_t sh
 template <typename T>
 void SparseMatmul::write_as(const T* a_values, const T* b_values, const std::int64_t* column_keys,
                             std::int64_t key_stride, std::int64_t* keys, T* values) const {
-  using Acc = accumulate_t<T>;
+  using Sum = wider_t<T>;
   for_parts([&](std::int64_t first, std::int64_t last) {
     ColumnSet set(columns_);
-    ProductBatch<Acc> batch;
+    ProductBatch<Sum> batch;
     const auto width = static_cast<std::size_t>(std::max<std::int64_t>(columns_, 0));
-    std::vector<Acc> sums(width, Acc{});
+    std::vector<Sum> sums(width, Sum{});
     std::vector<std::int32_t> columns(width);
     for (std::int64_t part = first; part < last; ++part) {
       std::int64_t next = starts_[static_cast<std::size_t>(part)];
@@ -195,10 +198,10 @@ void SparseMatmul::write_as(const T* a_values, const T* b_values, const std::int
           keys[at] = base + (column_keys == nullptr ? column : column_keys[column]);
         };
         const auto write_sum = [&](std::int64_t column) {
-          Acc& sum = sums[static_cast<std::size_t>(column)];
+          Sum& sum = sums[static_cast<std::size_t>(column)];
           write_key(next, column);
-          values[next++] = narrow<T>(sum);
-          sum = Acc{};
+          values[next++] = rounded<T>(sum);
+          sum = Sum{};
         };
         const auto add_by_column = [&] {
           for (std::int64_t k = 0; k < batch.count; ++k) {
@@ -239,9 +242,9 @@ void SparseMatmul::write_as(const T* a_values, const T* b_values, const std::int
               write_key(next + k, columns[static_cast<std::size_t>(k)]);
             }
             for (std::int64_t k = 0; k < count; ++k) {
-              values[next + k] = narrow<T>(sums[static_cast<std::size_t>(k)]);
+              values[next + k] = rounded<T>(sums[static_cast<std::size_t>(k)]);
             }
-            std::fill_n(sums.begin(), count, Acc{});
+            std::fill_n(sums.begin(), count, Sum{});
             next += count;
           });
           set.clear();

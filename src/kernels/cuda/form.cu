@@ -3,6 +3,7 @@
 // to a block where all edges are summed.
 #include "kernels/cuda/device/launch.h"
 #include "kernels/form.h"
+#include "kernels/long_sum.h"
 #include "kernels/terms.h"
 
 namespace lacewing::kernels::cuda {
@@ -37,7 +38,7 @@ __device__ accumulate_t<T> product_at(const FormArgs& args, std::int64_t edge, s
 template <typename T>
 __device__ accumulate_t<T> sum_share(const FormArgs& args, std::int64_t b, std::int64_t row, std::int64_t* at,
                                      Share share) {
-  accumulate_t<T> sum{};
+  LongSum<accumulate_t<T>> sum;
   const std::int64_t edge_begin = args.edge_begin(b);
   const std::int64_t term_begin = args.term_begin(row);
   const std::int64_t terms = args.term_end(row) - term_begin;
@@ -61,7 +62,7 @@ __device__ accumulate_t<T> sum_share(const FormArgs& args, std::int64_t b, std::
       sum += product_at<T>(args, edge, term, at);
     }
   }
-  return sum;
+  return sum.value();
 }
 
 /// The row that an element of rows of unequal extents belongs to.

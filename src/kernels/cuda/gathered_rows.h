@@ -14,6 +14,7 @@
 #include "kernels/cuda/device/workspace.h"
 #include "kernels/cuda/gather_sum_choose.h"
 #include "kernels/terms.h"
+#include "kernels/wider.h"
 
 namespace lacewing::kernels::cuda {
 
@@ -22,31 +23,6 @@ inline constexpr int kRowThreadBits = 7;
 inline constexpr int kRowThreads =
     1 << kRowThreadBits;  ///< where groups of lanes own rows: a block waits for its longest row
 inline constexpr int kWarp = 32;
-
-template <typename T>
-struct WiderOf {
-  using type = T;
-};
-template <>
-struct WiderOf<float> {
-  using type = double;
-};
-template <>
-struct WiderOf<Complex<float>> {
-  using type = Complex<double>;
-};
-/// The type in which the chunks of a long row are added.
-template <typename T>
-using wider_t = typename WiderOf<accumulate_t<T>>::type;
-
-template <typename To, typename From>
-__device__ __forceinline__ To converted(From value) {
-  if constexpr (is_complex_v<To>) {
-    return {static_cast<decltype(To::re)>(value.re), static_cast<decltype(To::re)>(value.im)};
-  } else {
-    return static_cast<To>(value);
-  }
-}
 
 /// Counts of rows and terms, as wide as the indices: 32 bits leave more registers, so that more rows are under way.
 template <typename Index>
@@ -365,7 +341,7 @@ __global__ void __launch_bounds__(kThreads) add_chunks_kernel(const __grid_const
             }
           }
           if (way == 0 && channel < g.channels) {
-            *g.destination(n, row.row, channel) = narrow<T>(converted<accumulate_t<T>>(sums[threadIdx.x]));
+            *g.destination(n, row.row, channel) = rounded<T>(sums[threadIdx.x]);
           }
           __syncthreads();
         }

@@ -1,7 +1,8 @@
 // The formula on CUDA. Sums of gathered rows and dots of rows have kernels of their own; in the others one thread owns
-// one output element and sums its terms in order, so results are deterministic.
+// one output element and sums its terms in order (long_sum.h), so results are deterministic.
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/gather_sum.h"
+#include "kernels/long_sum.h"
 #include "kernels/simplified.h"
 #include "kernels/terms.h"
 
@@ -31,7 +32,7 @@ __global__ void __launch_bounds__(kThreads) product_kernel(ProductArgs args, Ter
     rest /= out_a;
     const std::int64_t row = rest % terms.rows;
     const std::int64_t n0 = rest / terms.rows;
-    Acc sum{};
+    LongSum<Acc> sum;
     for (std::int64_t n1 = 0; n1 < sum_n; ++n1) {
       for (std::int64_t term = terms.begin(row); term < terms.end(row); ++term) {
         const std::int64_t first = terms.first(term);
@@ -47,7 +48,8 @@ __global__ void __launch_bounds__(kThreads) product_kernel(ProductArgs args, Ter
       }
     }
     T* const z = static_cast<T*>(const_cast<void*>(args.z.data));
-    z[n0 * args.z.stride_n + row * args.z.stride_m + a0 * args.z.stride_a + b0 * args.z.stride_b] = narrow<T>(sum);
+    z[n0 * args.z.stride_n + row * args.z.stride_m + a0 * args.z.stride_a + b0 * args.z.stride_b] =
+        narrow<T>(sum.value());
   }
 }
 
@@ -82,7 +84,7 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t row = row_of(terms, term);
     const std::int64_t first = terms.first(term);
     const std::int64_t second = terms.second(term);
-    Acc sum{};
+    LongSum<Acc> sum;
     for (std::int64_t i = threadIdx.x; i < args.batch * inner; i += kThreads) {
       const std::int64_t n = i / inner;
       const std::int64_t a = i % inner / args.extent_b;
@@ -90,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
       sum += conj(value_at<T>(args.x, n, first, a, b) * value_at<T>(args.y, n, second, a, b)) *
              value_at<T>(args.z, n, row, a, b);
     }
-    parts[threadIdx.x] = sum;
+    parts[threadIdx.x] = sum.value();
     __syncthreads();
     for (int half = kThreads / 2; half > 0; half /= 2) {
       if (threadIdx.x < half) {
@@ -115,11 +117,11 @@ __global__ void __launch_bounds__(kThreads) add_repeated_kernel(const accumulate
                                                                 const Index* terms, std::int64_t entries, T* out) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; e < entries; e += step) {
-    accumulate_t<T> sum{};
+    LongSum<accumulate_t<T>> sum;
     for (Index i = segments[e]; i < segments[e + 1]; ++i) {
       sum += by_term[terms[i]];
     }
-    out[e] = narrow<T>(sum);
+    out[e] = narrow<T>(sum.value());
   }
 }
 

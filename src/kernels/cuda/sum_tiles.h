@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(kThreads) add_numbers_kernel(const __grid_cons
         }
         sum = sum_lanes(sum, kWarp);
         if (lane == 0) {
-          *g.destination(n, row.row, channel) = narrow<T>(converted<accumulate_t<T>>(sum));
+          *g.destination(n, row.row, channel) = rounded<T>(sum);
         }
       }
     }

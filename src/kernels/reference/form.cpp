@@ -1,6 +1,7 @@
 // The oracle: serial, one output element at a time, straight from the formula.
 #include "kernels/form.h"
 
+#include "kernels/long_sum.h"
 #include "kernels/terms.h"
 
 namespace lacewing::kernels::reference {
@@ -43,7 +44,7 @@ accumulate_t<T> value_at(const FormArgs& args, int f, std::int64_t edge, std::in
 
 template <typename T>
 accumulate_t<T> element(const FormArgs& args, std::int64_t b, std::int64_t row, Letters& at, Letters& extent) {
-  accumulate_t<T> sum{};
+  LongSum<accumulate_t<T>> sum;
   for (std::int64_t place = args.edge_begin(b); place < args.edge_end(b); ++place) {
     for (std::int64_t term = args.term_begin(row); term < args.term_end(row); ++term) {
       for (int letter = args.out_letters; letter < args.letters; ++letter) {
@@ -62,7 +63,7 @@ accumulate_t<T> element(const FormArgs& args, std::int64_t b, std::int64_t row, 
       } while (next(at, extent, args.out_letters, args.letters));
     }
   }
-  return sum;
+  return sum.value();
 }
 
 template <typename T>

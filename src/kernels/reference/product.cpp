@@ -1,6 +1,7 @@
 // The oracle: serial, one output element at a time, straight from the formula.
 #include <vector>
 
+#include "kernels/long_sum.h"
 #include "kernels/terms.h"
 
 namespace lacewing::kernels::reference {
@@ -23,7 +24,7 @@ void product_typed(const ProductArgs& args) {
     for (std::int64_t row = 0; row < terms.rows; ++row) {
       for (std::int64_t a0 = 0; a0 < out_a; ++a0) {
         for (std::int64_t b0 = 0; b0 < out_b; ++b0) {
-          Acc sum{};
+          LongSum<Acc> sum;
           for (std::int64_t n1 = 0; n1 < sum_n; ++n1) {
             for (std::int64_t term = terms.begin(row); term < terms.end(row); ++term) {
               const Acc scale = scale_at<T>(args, terms.entry(term));
@@ -37,7 +38,7 @@ void product_typed(const ProductArgs& args) {
             }
           }
           z[n0 * args.z.stride_n + row * args.z.stride_m + a0 * args.z.stride_a + b0 * args.z.stride_b] =
-              narrow<T>(sum);
+              narrow<T>(sum.value());
         }
       }
     }
@@ -49,10 +50,10 @@ void scale_grad_typed(const ScaleGradArgs& grad) {
   using Acc = accumulate_t<T>;
   const ProductArgs& args = grad.product;
   const TermsView<Index> terms(args.terms);
-  std::vector<Acc> sums(static_cast<std::size_t>(args.terms.entries), Acc{});
+  std::vector<LongSum<Acc>> sums(static_cast<std::size_t>(args.terms.entries));
   for (std::int64_t row = 0; row < terms.rows; ++row) {
     for (std::int64_t term = terms.begin(row); term < terms.end(row); ++term) {
-      Acc& sum = sums[static_cast<std::size_t>(terms.entry(term))];
+      LongSum<Acc>& sum = sums[static_cast<std::size_t>(terms.entry(term))];
       for (std::int64_t n = 0; n < args.batch; ++n) {
         for (std::int64_t a = 0; a < args.extent_a; ++a) {
           for (std::int64_t b = 0; b < args.extent_b; ++b) {
@@ -65,7 +66,7 @@ void scale_grad_typed(const ScaleGradArgs& grad) {
     }
   }
   for (std::int64_t entry = 0; entry < args.terms.entries; ++entry) {
-    static_cast<T*>(grad.out)[entry] = narrow<T>(sums[static_cast<std::size_t>(entry)]);
+    static_cast<T*>(grad.out)[entry] = narrow<T>(sums[static_cast<std::size_t>(entry)].value());
   }
 }
 

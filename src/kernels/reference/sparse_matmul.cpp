@@ -4,6 +4,7 @@
 #include <map>
 
 #include "kernels/terms.h"
+#include "kernels/wider.h"
 
 namespace lacewing::kernels {
 namespace {
@@ -13,8 +14,8 @@ template <typename Sum, typename F>
 std::map<std::int64_t, Sum> product_row(const RowsView& a, const RowsView& b, std::int64_t r, const F& times) {
   std::map<std::int64_t, Sum> sums;
   for (std::int64_t t = a.segments[r]; t < a.segments[r + 1]; ++t) {
-    const std::int64_t row = std::find(b.keys, b.keys + b.rows, a.columns[t]) - b.keys;
-    if (row == b.rows) {
+    const std::int64_t row = std::lower_bound(b.keys, b.keys + b.rows, a.columns[t]) - b.keys;
+    if (row == b.rows || b.keys[row] != a.columns[t]) {
       continue;
     }
     for (std::int64_t u = b.segments[row]; u < b.segments[row + 1]; ++u) {
@@ -43,11 +44,12 @@ void SparseMatmulReference::write(ScalarType type, const void* a_values, const v
     auto* out = static_cast<T*>(values);
     std::int64_t* key = keys;
     for (std::int64_t r = 0; r < a_.rows; ++r) {
-      const auto row = product_row<accumulate_t<T>>(
-          a_, b_, r, [&](std::int64_t t, std::int64_t u) { return widen(left[t]) * widen(right[u]); });
+      const auto row = product_row<wider_t<T>>(a_, b_, r, [&](std::int64_t t, std::int64_t u) {
+        return converted<wider_t<T>>(widen(left[t])) * converted<wider_t<T>>(widen(right[u]));
+      });
       for (const auto& [column, sum] : row) {
         *key++ = a_.keys[r] * key_stride + (column_keys == nullptr ? column : column_keys[column]);
-        *out++ = narrow<T>(sum);
+        *out++ = rounded<T>(sum);
       }
     }
   });
