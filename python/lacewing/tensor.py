@@ -140,7 +140,8 @@ class SparseTensor(Tensor):
         raise RuntimeError(
             f"[lacewing.SparseTensor] {func} was called past torch's functions on a sparse tensor: as the input of a "
             "torch.func transform (capture the tensor and transform a function of strided ones, or use "
-            "torch.autograd), or where torch wants elements in memory (use to_dense())"
+            "torch.autograd), where torch wants elements in memory (use to_dense()), or by DistributedDataParallel, "
+            "which sends buffers (register values() and indices() as buffers, and make the tensor of them in forward)"
         )
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]

@@ -32,6 +32,7 @@ from .pooling import (
     sum_pool,
     unpool,
 )
+from .sync import SyncVoxelBatchNorm, convert_sync_batchnorm
 from .tensor import PlanCache, VoxelTensor
 from .voxels import quantize, reduce_voxels, unique_voxels
 from .weights import convert_state_dict, convert_weight
@@ -50,10 +51,12 @@ __all__ = [
     "SparsePool",
     "SparseUnpool",
     "SubmanifoldConv",
+    "SyncVoxelBatchNorm",
     "VoxelBatchNorm",
     "VoxelTensor",
     "avg_pool",
     "convert_state_dict",
+    "convert_sync_batchnorm",
     "convert_weight",
     "global_pool",
     "max_pool",

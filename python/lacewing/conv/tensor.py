@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -98,16 +100,31 @@ class _Clouds:
         return self._count
 
 
+class _History(NamedTuple):
+    """What tells the number of clouds, and the plans that led to these voxels, the last one first."""
+
+    clouds: _Clouds
+    way: tuple[ConvolutionPlan, ...] = ()
+
+
+@dataclasses.dataclass(init=False, repr=False, eq=False)
 class VoxelTensor:
     """Features (voxels, C) on coordinates (voxels, 1 + axes), int32 with the batch index first; distinct voxels.
 
     ``stride`` tells how many units of the first level one step is, per axis: strided layers multiply it, transposed
     and inverse ones divide it, down to 1 (a layer that goes finer than the first level leaves it at 1). Layers return
-    tensors that share the cache, so plans are built once for a cloud.
+    tensors that share the cache, so plans are built once for a cloud. It is a dataclass, in which FSDP2, DDP and others
+    find the tensors.
 
     >>> x = VoxelTensor(features, coordinates)
     >>> y = SubmanifoldConv(4, 32)(x)
     """
+
+    features: Tensor
+    coordinates: Tensor
+    stride: tuple[int, ...]
+    cache: PlanCache
+    _history: _History
 
     def __init__(
         self,
@@ -116,6 +133,7 @@ class VoxelTensor:
         batch_size: int | None = None,
         stride: PerAxis = 1,
         cache: PlanCache | None = None,
+        _history: _History | None = None,
     ) -> None:
         check_tensor("VoxelTensor", "features", features)
         check_tensor("VoxelTensor", "coordinates", coordinates)
@@ -141,8 +159,7 @@ class VoxelTensor:
         if cache is not None and not isinstance(cache, PlanCache):
             raise TypeError(f"[lacewing.VoxelTensor] cache must be a PlanCache, not {type(cache).__name__}")
         self.cache = PlanCache() if cache is None else cache
-        self._clouds = _Clouds(batch_size, coordinates)
-        self._way: tuple[ConvolutionPlan, ...] = ()
+        self._history = _History(_Clouds(batch_size, coordinates)) if _history is None else _history
 
     @property
     def axes(self) -> int:
@@ -156,7 +173,7 @@ class VoxelTensor:
         Batch indices of the voxels that layers and ``prune`` came from count too: a cloud that lost all of its voxels
         is still one of the batch.
         """
-        return self._clouds.count()
+        return self._history.clouds.count()
 
     @property
     def offsets(self) -> Tensor:
@@ -179,22 +196,21 @@ class VoxelTensor:
 
     def on(self, features: Tensor, coordinates: Tensor, stride: tuple[int, ...]) -> VoxelTensor:
         """Features on other voxels of the same clouds; shares the cache."""
-        result = VoxelTensor(features, coordinates, self._clouds.given, stride, self.cache)
-        same = coordinates is self.coordinates or self._clouds.given is not None
-        result._clouds = self._clouds if same else _Clouds(None, coordinates, self._clouds)
-        result._way = self._way
-        return result
+        clouds = self._history.clouds
+        if coordinates is not self.coordinates and clouds.given is None:
+            clouds = _Clouds(None, coordinates, clouds)
+        return VoxelTensor(features, coordinates, None, stride, self.cache, self._history._replace(clouds=clouds))
 
     def through(self, plan: ConvolutionPlan, features: Tensor, stride: tuple[int, ...]) -> VoxelTensor:
         """Features on the plan's targets; the plan is remembered as the way here, so that layers find the way back."""
         result = self.on(features, plan.target, stride)
         if not plan.is_transposed and plan.target is not plan.source:
-            result._way = (plan, *self._way)
+            result._history = result._history._replace(way=(plan, *self._history.way))
         return result
 
     def way_back(self, geometry: Geometry, layer: str) -> ConvolutionPlan:
         """The reversal of the plan with this kernel that these features came by, or else of the cache's."""
-        for plan in self._way:
+        for plan in self._history.way:
             if plan.target is self.coordinates and plan._geometry == geometry:
                 return plan.transposed()
         return self.cache.inverse(self.coordinates, geometry, layer)
@@ -244,11 +260,9 @@ class VoxelTensor:
             raise TypeError(f"[lacewing.VoxelTensor] to() takes a device or a dtype, not {target!r}")
         if self.coordinates.to(target) is self.coordinates:
             return self.replace(self.features.to(target))
-        moved = VoxelTensor(
-            self.features.to(target), self.coordinates.to(target), None, self.stride, PlanCache(self.cache.algorithm)
-        )
-        moved._clouds = self._clouds
-        return moved
+        cache = PlanCache(self.cache.algorithm)
+        history = _History(self._history.clouds)
+        return VoxelTensor(self.features.to(target), self.coordinates.to(target), None, self.stride, cache, history)
 
     def __len__(self) -> int:
         return len(self.coordinates)
