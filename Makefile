@@ -7,6 +7,7 @@ PRESET ?= dev
 JOBS ?= $(shell nproc)
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+FUZZ_ARGS ?= --seed 1000 --seconds 60
 # What compute-sanitizer watches: every op and gradient on the device, in a selection that takes minutes.
 MEMCHECK_TESTS ?= $(addprefix tests/python/,test_product_matrix.py::test_third_derivatives \
   test_product_layouts.py::test_conjugated_views test_sparse_scale.py::test_value test_conv_values.py \
@@ -26,7 +27,7 @@ CPP_FILES = $(shell find $(CPP_DIRS) -name '*.h' -o -name '*.cpp' -o -name '*.cu
 PY_DIRS = $(wildcard python benchmarks examples scripts tests/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap build demo test test-gpu memcheck-gpu bench bench-gpu mutants lint tidy format clean distclean
+.PHONY: help bootstrap build demo test test-gpu memcheck-gpu bench bench-gpu fuzz mutants lint tidy format clean distclean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +63,9 @@ bench: build ## side by side with peers on the CPU (BENCH_ARGS=...)
 bench-gpu: PRESET = release
 bench-gpu: build ## the same on the CUDA device
 	$(RUN) -m benchmarks --device cuda $(BENCH_ARGS)
+
+fuzz: build ## call the library with arguments that nobody would think of (FUZZ_ARGS=--seconds 3600)
+	$(RUN) scripts/fuzz.py $(FUZZ_ARGS)
 
 mutants: build ## break the kernels on purpose; the tests must notice
 	$(RUN) scripts/mutants.py

@@ -46,6 +46,7 @@ def random(
     entries = round(numel * density) if density is not None else nse or 0
     if not 0 <= entries <= numel:
         raise ValueError(f"[lacewing.random] nse must lie between 0 and the {numel} places, not {entries}")
+    (entries,) = sizes_of("random", "(entries,)", (entries,))
     indices = ops.random_indices(list(size[:count]), entries, device, generator)
     shape = (entries, *size[count:])
     values = sampler(shape, dtype=dtype, device=device, generator=generator)
@@ -73,11 +74,11 @@ def diags(
     Differentiable in the diagonals; those of one offset add.
     """
     lines = [diagonals] if isinstance(offsets, int) else list(diagonals)
-    steps = [offsets] if isinstance(offsets, int) else list(offsets)
+    steps = [offsets] if isinstance(offsets, int) else sizes_of("diags", "offsets", offsets)
     if len(lines) != len(steps):
         raise ValueError(f"[lacewing.diags] {len(lines)} diagonals need as many offsets, not {len(steps)}")
     tensors = [torch.as_tensor(line) for line in lines]
-    return SparseTensor(ops.sparse_diags(tensors, steps, None if size is None else list(size)))
+    return SparseTensor(ops.sparse_diags(tensors, steps, None if size is None else sizes_of("diags", "size", size)))
 
 
 def strided(strides: Sequence[int], values: Tensor, shape: Sequence[int]) -> Tensor:
@@ -97,5 +98,6 @@ def contiguous_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int,
     ``torch.as_strided(values, shape, strides).permute(contiguous_order(shape, strides))`` is contiguous. Dims of size 1
     stay at their places.
     """
-    order = ops.contiguous_order(list(shape), list(strides))
+    op = "contiguous_order"
+    order = ops.contiguous_order(sizes_of(op, "shape", shape), sizes_of(op, "strides", strides))
     return None if order is None else tuple(order)

@@ -15,7 +15,7 @@ void with_sentence(const char* op, const std::string& path, const F& f) {
   try {
     f();
   } catch (const text::FileError& error) {
-    TORCH_CHECK(false, "[lacewing.", op, "] ", path, ": ", error.what());
+    TORCH_CHECK(false, "[lacewing.", op, "] ", path, ": ", text::printable(error.what()));
   }
 }
 

@@ -22,6 +22,9 @@ class FileError : public std::runtime_error {
       : std::runtime_error("line " + std::to_string(line) + ": " + what) {}
 };
 
+/// A message that quotes a file, whose bytes need not be text: those that are not printable ASCII as \xNN.
+std::string printable(std::string_view message);
+
 /// The bytes of a file.
 std::string read_file(const std::string& path);
 void write_file(const std::string& path, const std::vector<std::string>& parts);

@@ -249,6 +249,8 @@ ReducedVoxels reduce_voxels(const at::Tensor& features, const at::Tensor& coordi
 }
 
 DistinctVoxels unique_voxels(const at::Tensor& coordinates) {
+  TORCH_CHECK(!coordinates.is_meta(),
+              "[lacewing.unique_voxels] coordinates on the meta device have no values, by which voxels are told apart");
   auto [distinct, first, inverse] =
       typed_op<"unique_voxels", std::tuple<at::Tensor, at::Tensor, at::Tensor>(const at::Tensor&)>().call(coordinates);
   return {.coordinates = distinct, .first = first, .inverse = inverse};

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
@@ -51,12 +52,17 @@ struct PlanMemory {
 };
 
 template <typename F>
-auto with_memory(const FieldChecker& check, F&& build) {
+auto with_memory(const std::string& prefix, F&& build) {
   try {
     return build();
   } catch (const std::bad_alloc&) {
-    TORCH_CHECK(false, check.prefix(), "there is not enough memory for an info of these sizes");
+    TORCH_CHECK(false, prefix, "there is not enough memory for an info of these sizes");
   }
+}
+
+template <typename F>
+auto with_memory(const FieldChecker& check, F&& build) {
+  return with_memory(check.prefix(), std::forward<F>(build));
 }
 
 }  // namespace lacewing::products

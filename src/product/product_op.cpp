@@ -15,6 +15,7 @@
 #include "index/device_plans.h"
 #include "product/calls.h"
 #include "product/kernel_args.h"
+#include "product/plan_fields.h"
 #include "product/plan_ops.h"
 #include "product/shape.h"
 #include "structure/plan_builder.h"
@@ -212,9 +213,11 @@ at::Tensor derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_
   if (plan.is_cuda()) {
     return index::derive(from, plan, which, rows, unary);
   }
-  const at::Tensor out = empty_result({derived.length()}, plan.options());
-  structure::derive(from, plan.const_data_ptr(), which, rows, unary, out.mutable_data_ptr(), torch_executor());
-  return out;
+  return with_memory("[lacewing.derive_backward] ", [&] {
+    const at::Tensor out = empty_result({derived.length()}, plan.options());
+    structure::derive(from, plan.const_data_ptr(), which, rows, unary, out.mutable_data_ptr(), torch_executor());
+    return out;
+  });
 }
 
 at::Tensor empty_like_plan(const at::Tensor& x, const ProductShape& shape, Channels z, at::ScalarType type) {

@@ -265,6 +265,7 @@ at::Tensor to_sparse(const at::Tensor& dense, std::optional<std::int64_t> sparse
   TORCH_CHECK(dense.layout() == at::kStrided, "[lacewing.", op, "] the tensor must be strided, not ", dense.layout(),
               ": use from_torch(...)");
   tensor::refuse_transforms("elements", dense);
+  tensor::check_elements(op, "dense", dense);
   const std::int64_t count = sparse_dims.value_or(dense.dim());
   TORCH_CHECK(count >= 0 && count <= dense.dim(), "[lacewing.", op, "] sparse_dims must lie between 0 and ",
               dense.dim(), ", not ", count);

@@ -293,6 +293,55 @@ namespace {
 /// Ops that give the tensor itself or a copy, which may be written to.
 bool copies(const std::string& op) { return op == "aten::to" || op == "aten::contiguous"; }
 
+/// Whether an op looks at no element of its arguments: the same tensor again, or a question about one.
+bool reads_nothing(const std::string& op) {
+  static const std::unordered_set<std::string> names{
+      "aten::alias",
+      "aten::detach",
+      "lacewing::is_sparse_tensor",
+      "lacewing::tensor_col_dims",
+      "lacewing::tensor_fill",
+      "lacewing::tensor_fill_kind",
+      "lacewing::tensor_forget_copy",
+      "lacewing::tensor_format",
+      "lacewing::tensor_indices",
+      "lacewing::tensor_is_view",
+      "lacewing::tensor_nse",
+      "lacewing::tensor_row_dims",
+      "lacewing::tensor_sparse_dim",
+      "lacewing::tensor_stand_for",
+      "lacewing::tensor_values",
+      "lacewing::tensor_watch_copy",
+      "lacewing::tensor_with_values",
+  };
+  return names.contains(op);
+}
+
+/// A list with a number below -2^62 is one of symbolic integers to torch.
+void check_integers(const Call& call) {
+  for (const c10::IValue& arg : call.args) {
+    TORCH_CHECK(!arg.isSymIntList() || arg.isIntList(), "[lacewing.SparseTensor] ", call.schema().name(),
+                " takes no integer below -2^62");
+  }
+}
+
+/// The elements of all arguments are there.
+void check_arguments(const Call& call) {
+  const std::string& name = call.schema().name();
+  if (reads_nothing(name)) {
+    return;
+  }
+  const char* const op = name.c_str() + name.rfind(':') + 1;
+  call.each_tensor([&](const at::Tensor& t) {
+    if (is_sparse(t)) {
+      check_elements(op, "values", components(t).values);
+      check_elements(op, "fill_value", components(t).fill.value);
+    } else {
+      check_elements(op, "an operand", t);
+    }
+  });
+}
+
 /// Results of a view op are new tensors: what is written to them would not reach the tensor that they are of.
 void mark_views(const Call& call) {
   const auto& returns = call.schema().returns();
@@ -383,6 +432,8 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
     return;
   }
   look_at_all(call);
+  check_integers(call);
+  check_arguments(call);
   bool foreign = false;
   call.each_tensor([&](const at::Tensor& t) { foreign = foreign || is_taken_in(t); });
   if (foreign) {

@@ -243,6 +243,13 @@ bool is_plain(const at::Tensor& t) {
 
 bool is_plain_on_host(const at::Tensor& t) { return t.is_cpu() && is_plain(t); }
 
+void check_elements(const char* op, const char* argument, const at::Tensor& t) {
+  if (t.defined() && t.layout() == at::kStrided && t.has_storage() && (t.is_cpu() || t.is_cuda()) &&
+      !t._is_zerotensor() && !t.unsafeGetTensorImpl()->is_python_dispatch()) {
+    check_memory(op, argument, t);
+  }
+}
+
 void refuse_transforms(const char* what, const at::Tensor& tensor) {
   refuse_tracing();
   TORCH_CHECK(!tensor.key_set().has_any(

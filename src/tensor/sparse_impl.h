@@ -91,6 +91,9 @@ at::Tensor densified(const Components& c);
 bool is_plain(const at::Tensor& component);
 bool is_plain_on_host(const at::Tensor& component);
 
+/// Throws where the storage of a component was freed behind it: torch's ops would read a null pointer.
+void check_elements(const char* op, const char* argument, const at::Tensor& component);
+
 /// Throws where calls are traced (make_fx, torch.export, torch.jit.trace) or made on fake tensors: index structures
 /// are read and written as memory, and a trace would keep none of that.
 void refuse_tracing();

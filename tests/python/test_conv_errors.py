@@ -297,3 +297,8 @@ def test_merging_duplicates(reduction: str, device: str) -> None:
         expected = {"sum": mine.sum(0), "mean": mine.mean(0), "first": mine[0]}[reduction]
         torch.testing.assert_close(merged[row], expected)
     assert torch.autograd.gradcheck(lambda f: reduce_voxels(f, coordinates, reduction)[0], features)
+
+
+def test_voxels_on_meta_are_not_compared() -> None:
+    with pytest.raises(ValueError, match=r"\[lacewing.unique_voxels\] coordinates on the meta device have no values"):
+        unique_voxels(torch.zeros(3, 4, dtype=torch.int32, device="meta"))

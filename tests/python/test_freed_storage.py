@@ -1,5 +1,7 @@
 """Parameters whose storage was freed behind their shape (as FSDP does after a forward pass) get a sentence."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -76,3 +78,68 @@ def test_tensors_without_elements_need_no_memory() -> None:
     result = torch.ops.lacewing.gather_rows(rows, torch.arange(0))
 
     assert result.shape == (0, 3)
+
+
+def sparse(freed_values: bool = True) -> lacewing.SparseTensor:
+    indices = torch.tensor([[0, 0, 1, 2], [0, 3, 1, 0]])
+    s = lacewing.sparse_coo_tensor(indices, torch.ones(4), (3, 4))
+    if freed_values:
+        freed(s.values())
+    return s
+
+
+SPARSE_OPS = {
+    "sum": lambda s: s.sum(1),
+    "matmul": lambda s: s @ torch.ones(4),
+    "a sparse product": lambda s: s @ sparse(False).T,
+    "a product": lambda s: s * sparse(False),
+    "a sum": lambda s: sparse(False) + s,
+    "where": lambda s: torch.where(s > 0, s, sparse(False)),
+    "cat": lambda s: torch.cat([s, sparse(False)]),
+    "relu": lambda s: s.relu(),
+    "softmax": lambda s: s.softmax(1),
+    "log_softmax": lambda s: s.log_softmax(1),
+    "logsumexp": lambda s: s.logsumexp(1),
+    "amax": lambda s: s.amax(1),
+    "to_dense": lambda s: s.to_dense(),
+    "clone": lambda s: s.clone(),
+    "to": lambda s: s.double(),
+    "in place": lambda s: s.mul_(2),
+    "an element": lambda s: s[0, 3],
+    "prune": lambda s: s.prune(),
+    "to_torch": lambda s: s.to_torch(),
+    "to_gcs": lambda s: s.to_gcs(),
+    "transposed": lambda s: s.T @ torch.ones(3),
+}
+
+
+@pytest.mark.parametrize("op", SPARSE_OPS)
+def test_ops_of_a_sparse_tensor_say_so(op: str) -> None:
+    with pytest.raises(RuntimeError, match=r"\[lacewing.\w+\] .* has no memory: its storage was freed"):
+        SPARSE_OPS[op](sparse())
+
+
+@pytest.mark.parametrize("op", ["write_mtx", "write_tns", "save_npz"])
+def test_files_of_a_sparse_tensor_say_so(op: str, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="has no memory: its storage was freed"):
+        getattr(lacewing, op)(sparse(), tmp_path / "file")
+
+
+def test_a_dense_operand_of_a_sparse_tensor_says_so() -> None:
+    with pytest.raises(RuntimeError, match=r"\[lacewing.mul\] an operand of shape \(4,\) has no memory"):
+        sparse(False) * freed(torch.ones(4))
+
+
+def test_a_dense_tensor_that_becomes_sparse_says_so() -> None:
+    with pytest.raises(RuntimeError, match=r"\[lacewing.to_sparse\] dense of shape \(2, 3\) has no memory"):
+        lacewing.to_sparse(freed(torch.ones(2, 3)))
+
+
+def test_what_reads_no_element_needs_no_memory() -> None:
+    s = sparse()
+
+    assert s.shape == (3, 4)
+    assert s.nse == 4
+    assert "nse=4" in repr(s)
+    assert s.detach().values().shape == (4,)
+    assert s.with_values(torch.full((4,), 2.0)).sum() == 8

@@ -369,3 +369,18 @@ def test_a_matrix_of_blocks_in_memory_is_looked_at() -> None:
         lacewing.from_torch(
             torch.sparse_bsr_tensor([0, 1, 1], [9], torch.ones(1, 2, 2), (4, 4), check_invariants=False)
         )
+
+
+@pytest.mark.parametrize(
+    ("read", "content"),
+    [
+        (lacewing.read_mtx, b"%%MatrixMarket matrix coordinate real general\n3 3 1\n1 1 \xffz\n"),
+        (lacewing.read_tns, b"1 1 \xffz\n"),
+    ],
+)
+def test_bytes_that_are_no_text_are_quoted(tmp_path: Path, read, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+
+    with pytest.raises(RuntimeError, match=r"\\xffz"):
+        read(path)

@@ -190,3 +190,22 @@ def test_6_an_element_lies_at_the_sum_of_its_strides() -> None:
     assert a[2, 1] == 3 + 2 + 5
     with pytest.raises(RuntimeError, match="a shape \\(2,\\) needs as many strides"):
         lacewing.contiguous_order((2,), (1, 1))
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda bad: lacewing.diags([[1.0]], [bad]),
+        lambda bad: lacewing.diags([[1.0]], [0], [bad, 2]),
+        lambda bad: lacewing.contiguous_order([bad], [1]),
+        lambda bad: lacewing.contiguous_order([1], [bad]),
+    ],
+)
+def test_sizes_are_integers(give) -> None:
+    with pytest.raises(TypeError, match=r"\[lacewing.(diags|contiguous_order)\] \w+ must be a sequence of integers"):
+        give("x")
+
+
+def test_random_entries_are_counted_by_int64() -> None:
+    with pytest.raises(ValueError, match=r"\[lacewing.random\] \(entries,\) .* has a number that int64 cannot hold"):
+        lacewing.random((2**62, 2**62), density=1.0)

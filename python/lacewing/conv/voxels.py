@@ -44,6 +44,10 @@ def quantize(points: Tensor, voxel_size: SupportsFloat | Sequence[SupportsFloat]
 def unique_voxels(coordinates: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct voxels in sorted order, and for each given row the row of the result that it went to."""
     check_tensor("unique_voxels", "coordinates", coordinates)
+    if coordinates.device.type == "meta":
+        raise ValueError(
+            "[lacewing.unique_voxels] coordinates on the meta device have no values, by which voxels are told apart"
+        )
     unique, _, inverse = ops.unique_voxels(coordinates)
     return unique, inverse
 
