@@ -16,7 +16,7 @@ namespace lacewing {
 /// ops.
 struct InfoPlan {
   at::Tensor array;
-  std::vector<std::int64_t> meta;
+  std::vector<std::int64_t> sizes;
 };
 
 /// The terms of a sparse product. For t = gather_index[k] (or k):

@@ -12,6 +12,7 @@ from torch import Tensor
 from ._library import ops
 
 _HAS_SEGMENTS, _HAS_INDEX1, _HAS_INDEX2, _HAS_ORDER, _HAS_INVERSE = 1, 2, 4, 8, 16
+_ABSENT = -2
 
 
 def outside_transforms() -> AbstractContextManager[object]:
@@ -31,22 +32,23 @@ class Plan(NamedTuple):
     """What an op takes for one info."""
 
     array: Tensor
-    meta: tuple[int, ...]
+    sizes: tuple[int, ...]
 
     @staticmethod
-    def from_parts(array: Tensor, meta: Tensor) -> Plan:
-        """From what the plan-building ops return."""
-        return Plan(array, tuple(meta.tolist()))
+    def split(arrays: list[Tensor], sizes: list[int]) -> list[Plan]:
+        """From what the ops that build plans return."""
+        count = len(sizes) // len(arrays)
+        return [Plan(array, tuple(sizes[k * count : (k + 1) * count])) for k, array in enumerate(arrays)]
 
     @property
     def entries(self) -> int | None:
         """T, or None where it follows the inputs."""
-        return None if self.meta[0] < 0 else self.meta[0]
+        return None if self.sizes[0] < 0 else self.sizes[0]
 
     @property
     def rows(self) -> int | None:
         """Rows of the output, or None where they follow the inputs."""
-        return None if self.meta[2] < 0 else self.meta[2]
+        return None if self.sizes[2] < 0 else self.sizes[2]
 
     def serves(self, forward: Plan, view: int, scaled: bool) -> bool:
         """Whether this plan of a gradient can stand beside the forward plan.
@@ -54,36 +56,36 @@ class Plan(NamedTuple):
         False where it has the same terms but its scale is in another order: then one is derived. The op refuses a plan
         with other terms.
         """
-        same_terms = self.meta[6] == forward.meta[6 + view]
-        same_order = self.meta[9] == forward.meta[9] and self.meta[0] == forward.meta[0]
+        same_terms = self.sizes[6] == forward.sizes[6 + view]
+        same_order = self.sizes[9] == forward.sizes[9] and self.sizes[0] == forward.sizes[0]
         return not (scaled and same_terms and not same_order)
 
     def to(self, device: torch.device | str) -> Plan:
         """The plan on another device."""
-        return Plan(self.array.to(device), self.meta)
+        return Plan(self.array.to(device), self.sizes)
 
     def fits(self, rows1: int, rows2: int | None = None) -> bool:
         """Whether the inputs have the rows that the indices reach."""
-        return self.meta[3] <= rows1 and (rows2 is None or self.meta[4] <= rows2)
+        return self.sizes[3] <= rows1 and (rows2 is None or self.sizes[4] <= rows2)
 
     def resolved(self, rows: int) -> Plan:
         """With T settled to the rows of the first input, where it was open."""
-        return Plan(self.array, tuple(ops.resolved_meta(self.meta, rows)))
+        return Plan(self.array, tuple(ops.resolved_sizes(self.sizes, rows)))
 
     def derived(self, view: int, rows: int, unary: bool = False) -> Plan:
         """The plan of a gradient: view 1 for the first input and 2 for the second, of so many rows."""
         with outside_transforms():
-            array = ops.derive_plan(unwrapped(self.array), self.meta, view, rows, unary)
-        return Plan(array, tuple(ops.derived_meta(self.meta, view, rows, unary)))
+            array = ops.derive_plan(unwrapped(self.array), self.sizes, view, rows, unary)
+        return Plan(array, tuple(ops.derived_sizes(self.sizes, view, rows, unary)))
 
     @property
     def repeats_entries(self) -> bool:
         """Whether several terms use one entry of scale."""
-        return bool(self.meta[5] & _HAS_INVERSE)
+        return bool(self.sizes[5] & _HAS_INVERSE)
 
     def _part(self, flag: int) -> Tensor | None:
         """One of the packed arrays, as a view in the width that it is stored in."""
-        _, terms, rows, _, _, flags = self.meta[:6]
+        _, terms, rows, _, _, flags = self.sizes[:6]
         if not flags & flag:
             return None
         start = 0
@@ -111,7 +113,7 @@ class Plan(NamedTuple):
 
         An entry that no term uses has row 0.
         """
-        entries, terms = self.meta[:2]
+        entries, terms = self.sizes[:2]
         index, order = self._part(_HAS_INDEX1 if input == 1 else _HAS_INDEX2), self.order()
         if order is None and entries == terms:
             return index
@@ -122,38 +124,24 @@ class Plan(NamedTuple):
 
     def terms(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """index1, index2, output row and entry of scale of each term, in the order of the plan."""
-        identity = torch.arange(self.meta[1], device=self.array.device)
+        identity = torch.arange(self.sizes[1], device=self.array.device)
         parts = [self._part(flag) for flag in (_HAS_INDEX1, _HAS_INDEX2, _HAS_ORDER)]
         first, second, order = (identity if part is None else part.long() for part in parts)
         segments = self.segments()
         if segments is None:
             return first, second, identity, order
-        rows = torch.arange(self.meta[2], device=self.array.device)
+        rows = torch.arange(self.sizes[2], device=self.array.device)
         return first, second, rows.repeat_interleave(segments.long().diff()), order
 
 
-def arguments(*plans: Plan | None) -> tuple[Tensor | tuple[int, ...] | None, ...]:
-    """What an op takes for these plans.
-
-    While torch compiles, their hashes become small numbers that are equal where the hashes are: a compiled graph then
-    serves every info with the same numbers of terms and rows, not one alone.
-    """
-    if not torch.compiler.is_compiling():
-        return tuple(part for plan in plans for part in (plan or (None, ())))
-    seen: list[int] = [0]
-    parts: list[Tensor | tuple[int, ...] | None] = []
-    for plan in plans:
-        if plan is None:
-            parts += [None, ()]
-            continue
-        numbers: list[int] = []
-        for value in plan.meta[6:]:
-            number = next((k for k, other in enumerate(seen) if value == other), len(seen))
-            if number == len(seen):
-                seen.append(value)
-            numbers.append(number)
-        parts += [plan.array, (*plan.meta[:6], *numbers)]
-    return tuple(parts)
+def arguments(*plans: Plan | None) -> tuple[list[Tensor], list[int]]:
+    """What an op takes for the plans of a value and of its gradients; a plan that is missing is derived by the op."""
+    given = list(plans)
+    while given[-1] is None:
+        given.pop()
+    empty = Plan(plans[0].array[:0], (_ABSENT,) * len(plans[0].sizes)) if plans[0] and None in given else None
+    all_plans = [plan or empty for plan in given]
+    return [plan.array for plan in all_plans if plan], [size for plan in all_plans if plan for size in plan.sizes]
 
 
 def needs_grad(*tensors: Tensor | None) -> bool:

@@ -155,7 +155,7 @@ class _Info:
         new._out_size = self._out_size
         with outside_transforms():
             new._tensors = {name: None if t is None else f(t) for name, t in self._tensors.items()}
-            new._plan = Plan(f(self._plan.array), self._plan.meta)
+            new._plan = Plan(f(self._plan.array), self._plan.sizes)
         new._derived = self._derived if keep_derived else {}
         return new
 
@@ -164,7 +164,7 @@ class _Info:
             "scale": self.scale,
             "out_size": self.out_size,
             "tensors": self._tensors,
-            "plan": (self._plan.array, self._plan.meta),
+            "plan": (self._plan.array, self._plan.sizes),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -183,7 +183,7 @@ class _Info:
         return self.device == other.device and all(_same(a, b) for a, b in pairs)
 
     def __hash__(self) -> int:
-        return hash((type(self), tuple(self._plan.meta)))
+        return hash((type(self), tuple(self._plan.sizes)))
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""
@@ -300,7 +300,8 @@ def _fields_plan(
 ) -> Plan:
     """The plan of index1, index2, seg_out, gather_index and index_out."""
     entries = None if scale is None else _length(scale, op)
-    plan = Plan.from_parts(*_build(ops.product_plan, op, entries, *indices, out_size, unary, op))
+    array, sizes = _build(ops.product_plan, op, entries, *indices, out_size, unary, op)
+    plan = Plan(array, tuple(sizes))
     given = any(index is not None for index in indices)
     return plan if given or scale is None else plan.to(scale.device)
 
@@ -343,7 +344,7 @@ def sparse_product_info(
         True,
         op,
     )
-    info: SparseProductInfo = SparseProductInfo._sorted(scale, Plan.from_parts(*plan))
+    info: SparseProductInfo = SparseProductInfo._sorted(scale, *Plan.split(*plan))
     return info
 
 
@@ -378,7 +379,7 @@ def sparse_product_infos(
         False,
         op,
     )
-    fwd, bwd1, bwd2 = (SparseProductInfo._sorted(scale, Plan.from_parts(*plans[k : k + 2])) for k in (0, 2, 4))
+    fwd, bwd1, bwd2 = (SparseProductInfo._sorted(scale, plan) for plan in Plan.split(*plans))
     return fwd, bwd1, bwd2
 
 
@@ -497,7 +498,7 @@ def sparse_scale_infos(
         False,
         op,
     )
-    fwd, bwd = (SparseScaleInfo._sorted(scale, Plan.from_parts(*plans[k : k + 2])) for k in (0, 2))
+    fwd, bwd = (SparseScaleInfo._sorted(scale, plan) for plan in Plan.split(*plans))
     return fwd, bwd
 
 
@@ -505,14 +506,14 @@ def _register(cls: type[_Info]) -> None:
     def flatten(info: _Info) -> tuple[list[Any], Any]:
         names = list(info._tensors)
         leaves = [info.scale, info._plan.array, *info._tensors.values()]
-        return leaves, (names, info._plan.meta, info.out_size)
+        return leaves, (names, info._plan.sizes, info.out_size)
 
     def unflatten(leaves: Any, context: Any) -> _Info:
-        names, meta, out_size = context
+        names, sizes, out_size = context
         info = object.__new__(cls)
         info.scale, array, *tensors = leaves
         info._tensors = dict(zip(names, tensors, strict=True))
-        info._plan, info._out_size, info._derived = Plan(array, tuple(meta)), out_size, {}
+        info._plan, info._out_size, info._derived = Plan(array, tuple(sizes)), out_size, {}
         return info
 
     def flatten_with_keys(info: _Info) -> tuple[list[tuple[Any, Any]], Any]:

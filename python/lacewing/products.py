@@ -202,5 +202,5 @@ def workspace_bytes(
     check_tensor("workspace_bytes", "input1", input1)
     if op != "sparse_scale":
         check_tensor("workspace_bytes", "input2", input2)
-    size: int = ops.product_workspace(_KINDS.index(op), input1, input2, *info._plan, out_accumulated)
+    size: int = ops.product_workspace(_KINDS.index(op), input1, input2, *arguments(info._plan), out_accumulated)
     return size

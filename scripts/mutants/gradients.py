@@ -204,8 +204,8 @@ AUTOGRAD_MUTANTS = (
     Mutant(
         "derived-rows-exchanged",
         PLANS,
-        "const std::array<std::int64_t, 3> rows{0, rows1, rows2};",
-        "const std::array<std::int64_t, 3> rows{0, rows2, rows1};",
+        "const c10::SymInt& rows = view == View::backward1 ? rows1 : rows2;",
+        "const c10::SymInt& rows = view == View::backward1 ? rows2 : rows1;",
         ("gradient",),
         "derived plans have the rows of the other input",
     ),
@@ -220,8 +220,8 @@ AUTOGRAD_MUTANTS = (
     Mutant(
         "op-mirror-forgotten",
         ARGUMENTS,
-        "structure::terms_of(op.mirrored ? shape.plan.mirror() : shape.plan, plan.const_data_ptr());",
-        "structure::terms_of(shape.plan, plan.const_data_ptr());",
+        "structure::terms_of(known(op.mirrored ? shape.plan.mirror() : shape.plan), plan.const_data_ptr());",
+        "structure::terms_of(known(shape.plan), plan.const_data_ptr());",
         ("gradient",),
         "scavec and mat_t_vec read index1 for index2",
         rules=("inner.y", "vecmat.x"),

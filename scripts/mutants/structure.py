@@ -7,6 +7,7 @@ from .record import Mutant
 SORT = "src/structure/radix_sort.h"
 BUILDER = "src/structure/plan_builder.cpp"
 VIEWS = "src/structure/plan_views.cpp"
+DERIVED = "src/structure/plan_views.h"
 MEMORY = "src/common/kept_memory.cpp"
 SCAN = "src/structure/entry_scan.cpp"
 GROUPS = "src/structure/entry_groups.cpp"
@@ -240,7 +241,7 @@ STRUCTURE_MUTANTS = (
     ),
     Mutant(
         "derive-needed-rows",
-        VIEWS,
+        DERIVED,
         "derived.need1 = view == View::backward1 ? meta.need2 : meta.rows;",
         "derived.need1 = view == View::backward1 ? meta.need1 : meta.rows;",
         ("structure",),

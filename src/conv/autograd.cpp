@@ -11,10 +11,6 @@ namespace lacewing::conv {
 namespace {
 
 using autograd::Tensors;
-using Meta = std::vector<std::int64_t>;
-
-Meta reversed(const Meta& meta) { return PlanMeta::from(meta).reverse().to_vector(); }
-
 OptionalTensor given(const at::Tensor& tensor) { return tensor.defined() ? OptionalTensor(tensor) : std::nullopt; }
 
 /// The gradient of the bias. torch cuts a sum with a single result by the number of threads: of one channel we take
@@ -28,23 +24,23 @@ class Conv : public autograd::LinearOp {
  public:
   enum Input : std::size_t { features, weight, bias, plan, count };
 
-  Conv(at::IntArrayRef meta, std::int64_t groups, bool transposed)
-      : meta_(meta.vec()), groups_(groups), transposed_(transposed) {}
+  Conv(c10::SymIntArrayRef sizes, std::int64_t groups, bool transposed)
+      : sizes_(sizes.vec()), groups_(groups), transposed_(transposed) {}
 
   std::string name() const override { return "sparse_conv"; }
 
   at::Tensor call(const Tensors& in) const override {
-    return conv_op().call(in[features], in[weight], given(in[bias]), in[plan], meta_, transposed_);
+    return conv_op().call(in[features], in[weight], given(in[bias]), in[plan], sizes_, transposed_);
   }
 
   Tensors gradients(const Tensors& in, const at::Tensor& g, const std::vector<bool>& wanted) const override {
     Tensors result(count);
     if (wanted[features]) {
-      result[features] = conv_op().call(g, in[weight], std::nullopt, in[plan], reversed(meta_), !transposed_);
+      result[features] = conv_op().call(g, in[weight], std::nullopt, in[plan], reversed(sizes_), !transposed_);
     }
     if (wanted[weight]) {
-      result[weight] = transposed_ ? weight_grad_op().call(g, in[features], in[plan], reversed(meta_), groups_)
-                                   : weight_grad_op().call(in[features], g, in[plan], meta_, groups_);
+      result[weight] = transposed_ ? weight_grad_op().call(g, in[features], in[plan], reversed(sizes_), groups_)
+                                   : weight_grad_op().call(in[features], g, in[plan], sizes_, groups_);
     }
     if (wanted[bias]) {
       result[bias] = channel_sums(g);
@@ -66,7 +62,7 @@ class Conv : public autograd::LinearOp {
   }
 
  private:
-  Meta meta_;
+  std::vector<c10::SymInt> sizes_;
   std::int64_t groups_;
   bool transposed_;
 };
@@ -76,53 +72,53 @@ class WeightGrad : public autograd::LinearOp {
  public:
   enum Input : std::size_t { features, grad, plan, count };
 
-  WeightGrad(at::IntArrayRef meta, std::int64_t groups) : meta_(meta.vec()), groups_(groups) {}
+  WeightGrad(c10::SymIntArrayRef sizes, std::int64_t groups) : sizes_(sizes.vec()), groups_(groups) {}
 
   std::string name() const override { return "sparse_conv_weight_grad"; }
 
   at::Tensor call(const Tensors& in) const override {
-    return weight_grad_op().call(in[features], in[grad], in[plan], meta_, groups_);
+    return weight_grad_op().call(in[features], in[grad], in[plan], sizes_, groups_);
   }
 
   Tensors gradients(const Tensors& in, const at::Tensor& v, const std::vector<bool>& wanted) const override {
     Tensors result(count);
     if (wanted[features]) {
-      result[features] = conv_op().call(in[grad], v, std::nullopt, in[plan], reversed(meta_), true);
+      result[features] = conv_op().call(in[grad], v, std::nullopt, in[plan], reversed(sizes_), true);
     }
     if (wanted[grad]) {
-      result[grad] = conv_op().call(in[features], v, std::nullopt, in[plan], meta_, false);
+      result[grad] = conv_op().call(in[features], v, std::nullopt, in[plan], sizes_, false);
     }
     return result;
   }
 
  private:
-  Meta meta_;
+  std::vector<c10::SymInt> sizes_;
   std::int64_t groups_;
 };
 
 at::Tensor conv(c10::DispatchKeySet keys, const at::Tensor& features, const at::Tensor& weight,
-                const OptionalTensor& bias, const at::Tensor& plan, at::IntArrayRef meta, bool transposed) {
+                const OptionalTensor& bias, const at::Tensor& plan, c10::SymIntArrayRef sizes, bool transposed) {
   return autograd::differentiable(
       {features, weight, bias.value_or(at::Tensor()), plan},
       [&] {
-        const ConvShape shape = check_conv(features, weight, bias, plan, meta, transposed);
-        return std::make_shared<Conv>(meta, shape.groups.guard_int(__FILE__, __LINE__), transposed);
+        const ConvShape shape = check_conv(features, weight, bias, plan, sizes, transposed);
+        return std::make_shared<Conv>(sizes, shape.groups.guard_int(__FILE__, __LINE__), transposed);
       },
       [&] {
-        return conv_op().redispatch(keys & c10::after_autograd_keyset, features, weight, bias, plan, meta, transposed);
+        return conv_op().redispatch(keys & c10::after_autograd_keyset, features, weight, bias, plan, sizes, transposed);
       });
 }
 
 at::Tensor weight_grad(c10::DispatchKeySet keys, const at::Tensor& features, const at::Tensor& grad,
-                       const at::Tensor& plan, at::IntArrayRef meta, std::int64_t groups) {
+                       const at::Tensor& plan, c10::SymIntArrayRef sizes, std::int64_t groups) {
   return autograd::differentiable(
       {features, grad, plan},
       [&] {
-        check_weight_grad(features, grad, plan, meta, groups);
-        return std::make_shared<WeightGrad>(meta, groups);
+        check_weight_grad(features, grad, plan, sizes, groups);
+        return std::make_shared<WeightGrad>(sizes, groups);
       },
       [&] {
-        return weight_grad_op().redispatch(keys & c10::after_autograd_keyset, features, grad, plan, meta, groups);
+        return weight_grad_op().redispatch(keys & c10::after_autograd_keyset, features, grad, plan, sizes, groups);
       });
 }
 

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/SymIntArrayRef.h>
 
 #include "common/typed_op.h"
 
@@ -14,16 +15,16 @@ namespace lacewing::conv {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-/// lacewing::sparse_conv; `meta` is conv::PlanMeta as integers, `plan` its array.
+/// lacewing::sparse_conv; `sizes` is conv::PlanMeta as integers, symbols where a plan is traced, `plan` its array.
 using ConvSignature = at::Tensor(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
-                                 const at::Tensor& plan, at::IntArrayRef meta, bool transposed);
+                                 const at::Tensor& plan, c10::SymIntArrayRef sizes, bool transposed);
 /// lacewing::sparse_conv_weight_grad
 using WeightGradSignature = at::Tensor(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan,
-                                       at::IntArrayRef meta, std::int64_t groups);
+                                       c10::SymIntArrayRef sizes, std::int64_t groups);
 
 /// lacewing::sparse_conv_unit: relu(norm(convolution) + residual), with the norm by running statistics.
 using UnitSignature = at::Tensor(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
-                                 const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& mean,
+                                 const at::Tensor& plan, c10::SymIntArrayRef sizes, const OptionalTensor& mean,
                                  const OptionalTensor& variance, const OptionalTensor& gain,
                                  const OptionalTensor& offset, double eps, const OptionalTensor& residual, bool relu);
 
@@ -39,10 +40,10 @@ using CheckPlanSignature = void(const at::Tensor& array, const at::Tensor& sourc
                                 at::IntArrayRef dilation);
 /// lacewing::sparse_max_pool: values and source rows.
 using MaxPoolSignature = std::tuple<at::Tensor, at::Tensor>(const at::Tensor& features, const at::Tensor& plan,
-                                                            at::IntArrayRef meta);
+                                                            c10::SymIntArrayRef sizes);
 /// lacewing::sparse_max_pool_grad: of the features, from that of the values.
 using MaxPoolGradSignature = at::Tensor(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan,
-                                        at::IntArrayRef meta);
+                                        c10::SymIntArrayRef sizes);
 
 inline const auto& conv_op() { return typed_op<"sparse_conv", ConvSignature>(); }
 inline const auto& unit_op() { return typed_op<"sparse_conv_unit", UnitSignature>(); }

@@ -17,19 +17,51 @@ void check_same(const char* op, const char* argument, const at::Tensor& tensor, 
 
 }  // namespace
 
-PlanMeta check_plan(const char* op, const at::Tensor& plan, at::IntArrayRef meta) {
-  TORCH_CHECK(PlanMeta::valid(meta), "[lacewing.", op, "] meta is not the description of a convolution plan");
-  PlanMeta description = PlanMeta::from(meta);
+PlanMeta known_plan(c10::SymIntArrayRef sizes) {
+  std::vector<std::int64_t> numbers;
+  for (const c10::SymInt& size : sizes) {
+    numbers.push_back(size.guard_int(__FILE__, __LINE__));
+  }
+  return PlanMeta::from(numbers);
+}
+
+std::vector<c10::SymInt> reversed(c10::SymIntArrayRef sizes) {
+  std::vector<c10::SymInt> numbers = sizes.vec();
+  c10::SymInt& flags = numbers[PlanMeta::flags_at];
+  flags = flags.guard_int(__FILE__, __LINE__) ^ PlanMeta::reversed;
+  return numbers;
+}
+
+PlanSizes check_plan(const char* op, const at::Tensor& plan, c10::SymIntArrayRef sizes) {
+  const auto refuse_unless = [&](bool valid) {
+    TORCH_CHECK(valid, "[lacewing.", op, "] sizes are not the description of a convolution plan");
+  };
+  std::vector<std::int64_t> numbers;
+  for (const c10::SymInt& size : sizes) {
+    if (const auto number = size.maybe_as_int()) {
+      numbers.push_back(*number);
+    }
+  }
+  // What is traced was built by conv_plan; the op looks at it again when it runs.
+  const bool traced = numbers.size() < sizes.size();
+  refuse_unless(traced ? sizes.size() > PlanMeta::header : PlanMeta::valid(numbers));
   TORCH_CHECK(plan.scalar_type() == at::kInt && plan.dim() == 1 && plan.is_contiguous(), "[lacewing.", op,
               "] plan must be a contiguous int32 array of one dimension, not ", dtype_text(plan.scalar_type()),
               " of shape ", shape_text(plan.sym_sizes()));
-  TORCH_SYM_CHECK(plan.sym_size(0).sym_eq(description.length()), "[lacewing.", op, "] plan has ", plan.sym_size(0),
-                  " entries, but its description says ", description.length());
-  return description;
+  const std::int64_t flags = sizes[PlanMeta::flags_at].guard_int(__FILE__, __LINE__);
+  const c10::SymInt& fine = sizes[0];
+  const c10::SymInt& coarse = sizes[1];
+  const c10::SymInt taps = static_cast<std::int64_t>(sizes.size() - PlanMeta::header - 1);
+  refuse_unless(taps == sizes[2]);
+  const c10::SymInt length = PlanMeta::length(fine, coarse, taps, sizes.back(), flags);
+  TORCH_SYM_CHECK(plan.sym_size(0).sym_eq(length), "[lacewing.", op, "] plan has ", plan.sym_size(0),
+                  " entries, but its description says ", length);
+  const bool back = (flags & PlanMeta::reversed) != 0;
+  return {back ? coarse : fine, back ? fine : coarse, taps};
 }
 
-void check_rows(const char* op, const char* argument, const at::Tensor& tensor, std::int64_t rows, const char* side,
-                const at::Tensor& plan) {
+void check_rows(const char* op, const char* argument, const at::Tensor& tensor, const c10::SymInt& rows,
+                const char* side, const at::Tensor& plan) {
   dispatch::detail::check_rank(op, argument, tensor, 2);
   TORCH_CHECK(tensor.layout() == at::kStrided, "[lacewing.", op, "] ", argument,
               " must be a dense tensor, not one of layout ", tensor.layout());
@@ -44,10 +76,10 @@ void check_rows(const char* op, const char* argument, const at::Tensor& tensor, 
 }
 
 ConvShape check_conv(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
-                     const at::Tensor& plan, at::IntArrayRef meta, bool transposed) {
+                     const at::Tensor& plan, c10::SymIntArrayRef sizes, bool transposed) {
   ConvShape shape;
-  shape.plan = check_plan(kConv, plan, meta);
-  check_rows(kConv, "features", features, shape.plan.source_rows(), "source", plan);
+  shape.plan = check_plan(kConv, plan, sizes);
+  check_rows(kConv, "features", features, shape.plan.source_rows, "source", plan);
   TORCH_CHECK(weight.dim() == 4, "[lacewing.", kConv,
               "] weight must be (taps, groups, in/groups, out/groups), not of shape ", shape_text(weight.sym_sizes()));
   TORCH_SYM_CHECK(weight.sym_size(0).sym_eq(shape.plan.taps), "[lacewing.", kConv, "] weight of shape ",
@@ -72,11 +104,11 @@ ConvShape check_conv(const at::Tensor& features, const at::Tensor& weight, const
 }
 
 ConvShape check_weight_grad(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan,
-                            at::IntArrayRef meta, std::int64_t groups) {
+                            c10::SymIntArrayRef sizes, std::int64_t groups) {
   ConvShape shape;
-  shape.plan = check_plan(kWeightGrad, plan, meta);
-  check_rows(kWeightGrad, "features", features, shape.plan.source_rows(), "source", plan);
-  check_rows(kWeightGrad, "grad", grad, shape.plan.target_rows(), "target", plan);
+  shape.plan = check_plan(kWeightGrad, plan, sizes);
+  check_rows(kWeightGrad, "features", features, shape.plan.source_rows, "source", plan);
+  check_rows(kWeightGrad, "grad", grad, shape.plan.target_rows, "target", plan);
   check_same(kWeightGrad, "grad", grad, features);
   TORCH_CHECK(groups > 0, "[lacewing.", kWeightGrad, "] groups must be positive, not ", groups);
   for (const at::Tensor* const side : {&features, &grad}) {

@@ -43,21 +43,22 @@ Path path_of(const char* op, const PlanMeta& plan, const at::Tensor& features) {
   return Path::gemm;
 }
 
-GemmConv gemm_of(const ConvShape& shape, const at::Tensor& plan, bool transposed) {
-  return {map_of(shape.plan, plan.const_data_ptr<std::int32_t>()),
-          shape.plan.longest_tap,
+GemmConv gemm_of(const ConvShape& shape, const PlanMeta& meta, const at::Tensor& plan, bool transposed) {
+  return {map_of(meta, plan.const_data_ptr<std::int32_t>()),
+          meta.longest_tap,
           shape.groups.expect_int(),
           shape.in.expect_int(),
           shape.out.expect_int(),
           transposed};
 }
 
-/// What the arguments of both kernels share.
+/// What the arguments of both kernels share. `meta` must outlive them.
 template <typename Args>
-Args shared_args(const char* op, const ConvShape& shape, const at::Tensor& x, const at::Tensor& plan) {
+Args shared_args(const char* op, const ConvShape& shape, const PlanMeta& meta, const at::Tensor& x,
+                 const at::Tensor& plan) {
   Args args;
   args.type = scalar_type(op, "features", x.scalar_type());
-  args.map = map_of(shape.plan, plan.const_data_ptr<std::int32_t>());
+  args.map = map_of(meta, plan.const_data_ptr<std::int32_t>());
   args.groups = shape.groups.expect_int();
   args.in = shape.in.expect_int();
   args.out = shape.out.expect_int();
@@ -66,17 +67,17 @@ Args shared_args(const char* op, const ConvShape& shape, const at::Tensor& x, co
   return args;
 }
 
-ConvArgs conv_args(const ConvShape& shape, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& plan,
-                   bool transposed) {
-  auto args = shared_args<ConvArgs>("sparse_conv", shape, x, plan);
+ConvArgs conv_args(const ConvShape& shape, const PlanMeta& meta, const at::Tensor& x, const at::Tensor& weight,
+                   const at::Tensor& plan, bool transposed) {
+  auto args = shared_args<ConvArgs>("sparse_conv", shape, meta, x, plan);
   args.weight = weight.const_data_ptr();
   args.transposed = transposed;
   return args;
 }
 
-ConvWeightGradArgs weight_grad_args(const ConvShape& shape, const at::Tensor& x, const at::Tensor& grad,
-                                    const at::Tensor& plan) {
-  auto args = shared_args<ConvWeightGradArgs>("sparse_conv_weight_grad", shape, x, plan);
+ConvWeightGradArgs weight_grad_args(const ConvShape& shape, const PlanMeta& meta, const at::Tensor& x,
+                                    const at::Tensor& grad, const at::Tensor& plan) {
+  auto args = shared_args<ConvWeightGradArgs>("sparse_conv_weight_grad", shape, meta, x, plan);
   args.grad = grad.const_data_ptr();
   args.grad_stride = grad.stride(0);
   return args;
@@ -90,24 +91,25 @@ void with_workspace(std::int64_t bytes, F&& f) {
 }
 
 at::Tensor conv(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
-                const at::Tensor& plan, at::IntArrayRef meta, bool transposed) {
-  return run_conv(features, weight, bias, plan, meta, transposed, {});
+                const at::Tensor& plan, c10::SymIntArrayRef sizes, bool transposed) {
+  return run_conv(features, weight, bias, plan, sizes, transposed, {});
 }
 
-at::Tensor weight_grad(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
-                       std::int64_t groups) {
-  const ConvShape shape = check_weight_grad(features, grad, plan, meta, groups);
+at::Tensor weight_grad(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan,
+                       c10::SymIntArrayRef sizes, std::int64_t groups) {
+  const ConvShape shape = check_weight_grad(features, grad, plan, sizes, groups);
+  const PlanMeta meta = known_plan(sizes);
   check_memory("sparse_conv_weight_grad", {{"features", features}, {"grad", grad}, {"plan", plan}});
-  const Path path = path_of("sparse_conv_weight_grad", shape.plan, features);
+  const Path path = path_of("sparse_conv_weight_grad", meta, features);
   if (path == Path::reference && !features.is_cpu()) {
-    return weight_grad(features.cpu(), grad.cpu(), plan.cpu(), meta, groups).to(features.device());
+    return weight_grad(features.cpu(), grad.cpu(), plan.cpu(), sizes, groups).to(features.device());
   }
   const at::Tensor x = dense_rows(features);
   const at::Tensor g = dense_rows(grad);
   if (path == Path::gemm) {
-    return gemm_of(shape, plan, false).weight_grad(x, g);
+    return gemm_of(shape, meta, plan, false).weight_grad(x, g);
   }
-  ConvWeightGradArgs args = weight_grad_args(shape, x, g, plan);
+  ConvWeightGradArgs args = weight_grad_args(shape, meta, x, g, plan);
   const at::Tensor out = empty_result({args.map.taps, groups, args.in, args.out}, x.options());
   if (out.numel() == 0) {
     return out;
@@ -124,62 +126,65 @@ at::Tensor weight_grad(const at::Tensor& features, const at::Tensor& grad, const
 }
 
 at::Tensor conv_meta(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
-                     const at::Tensor& plan, at::IntArrayRef meta, bool transposed) {
-  const ConvShape shape = check_conv(features, weight, bias, plan, meta, transposed);
-  return at::empty_symint({shape.plan.target_rows(), shape.groups * shape.out}, features.options());
+                     const at::Tensor& plan, c10::SymIntArrayRef sizes, bool transposed) {
+  const ConvShape shape = check_conv(features, weight, bias, plan, sizes, transposed);
+  return at::empty_symint({shape.plan.target_rows, shape.groups * shape.out}, features.options());
 }
 
 at::Tensor weight_grad_meta(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan,
-                            at::IntArrayRef meta, std::int64_t groups) {
-  const ConvShape shape = check_weight_grad(features, grad, plan, meta, groups);
+                            c10::SymIntArrayRef sizes, std::int64_t groups) {
+  const ConvShape shape = check_weight_grad(features, grad, plan, sizes, groups);
   return at::empty_symint({shape.plan.taps, shape.groups, shape.in, shape.out}, features.options());
 }
 
 std::int64_t conv_workspace(const at::Tensor& features, const at::Tensor& weight, const at::Tensor& plan,
-                            at::IntArrayRef meta, bool transposed) {
-  const ConvShape shape = check_conv(features, weight, std::nullopt, plan, meta, transposed);
-  switch (path_of("sparse_conv", shape.plan, features)) {
+                            c10::SymIntArrayRef sizes, bool transposed) {
+  const ConvShape shape = check_conv(features, weight, std::nullopt, plan, sizes, transposed);
+  const PlanMeta meta = known_plan(sizes);
+  switch (path_of("sparse_conv", meta, features)) {
     case Path::reference: return 0;
-    case Path::gemm: return gemm_of(shape, plan, transposed).workspace(features.scalar_type());
+    case Path::gemm: return gemm_of(shape, meta, plan, transposed).workspace(features.scalar_type());
     case Path::tiles: break;
   }
-  return kernels::cpu::conv_workspace(conv_args(shape, features, weight, plan, transposed),
+  return kernels::cpu::conv_workspace(conv_args(shape, meta, features, weight, plan, transposed),
                                       torch_executor().max_threads());
 }
 
 std::int64_t weight_grad_workspace(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan,
-                                   at::IntArrayRef meta, std::int64_t groups) {
-  const ConvShape shape = check_weight_grad(features, grad, plan, meta, groups);
-  switch (path_of("sparse_conv_weight_grad", shape.plan, features)) {
+                                   c10::SymIntArrayRef sizes, std::int64_t groups) {
+  const ConvShape shape = check_weight_grad(features, grad, plan, sizes, groups);
+  const PlanMeta meta = known_plan(sizes);
+  switch (path_of("sparse_conv_weight_grad", meta, features)) {
     case Path::reference: return 0;
-    case Path::gemm: return gemm_of(shape, plan, false).weight_grad_workspace(features.scalar_type());
+    case Path::gemm: return gemm_of(shape, meta, plan, false).weight_grad_workspace(features.scalar_type());
     case Path::tiles: break;
   }
-  return kernels::cpu::conv_weight_grad_workspace(weight_grad_args(shape, features, grad, plan),
+  return kernels::cpu::conv_weight_grad_workspace(weight_grad_args(shape, meta, features, grad, plan),
                                                   torch_executor().max_threads());
 }
 
 template <c10::DeviceType device>
 at::Tensor conv_autocast(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
-                         const at::Tensor& plan, at::IntArrayRef meta, bool transposed) {
+                         const at::Tensor& plan, c10::SymIntArrayRef sizes, bool transposed) {
   const c10::impl::ExcludeDispatchKeyGuard below(at::autocast::get_autocast_dispatch_key_from_device_type(device));
   const at::ScalarType type = at::autocast::get_autocast_dtype(device);
   const auto cast = [&](const at::Tensor& tensor) { return at::autocast::cached_cast(type, tensor, device); };
-  return conv_op().call(cast(features), cast(weight), bias ? OptionalTensor(cast(*bias)) : bias, plan, meta,
+  return conv_op().call(cast(features), cast(weight), bias ? OptionalTensor(cast(*bias)) : bias, plan, sizes,
                         transposed);
 }
 
 }  // namespace
 
 at::Tensor run_conv(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
-                    const at::Tensor& plan, at::IntArrayRef meta, bool transposed, const Finish& finish) {
-  const ConvShape shape = check_conv(features, weight, bias, plan, meta, transposed);
+                    const at::Tensor& plan, c10::SymIntArrayRef sizes, bool transposed, const Finish& finish) {
+  const ConvShape shape = check_conv(features, weight, bias, plan, sizes, transposed);
+  const PlanMeta meta = known_plan(sizes);
   check_memory("sparse_conv",
                {{"features", features}, {"weight", weight}, {"bias", bias.value_or(at::Tensor())}, {"plan", plan}});
-  const Path path = path_of("sparse_conv", shape.plan, features);
+  const Path path = path_of("sparse_conv", meta, features);
   if (path == Path::reference && !features.is_cpu()) {
     const at::Tensor y =
-        conv(features.cpu(), weight.cpu(), bias ? OptionalTensor(bias->cpu()) : bias, plan.cpu(), meta, transposed)
+        conv(features.cpu(), weight.cpu(), bias ? OptionalTensor(bias->cpu()) : bias, plan.cpu(), sizes, transposed)
             .to(features.device());
     finish.apply(y);
     return y;
@@ -188,11 +193,11 @@ at::Tensor run_conv(const at::Tensor& features, const at::Tensor& weight, const 
   const at::Tensor w = weight.contiguous();
   const at::Tensor b = bias ? bias->contiguous() : at::Tensor();
   if (path == Path::gemm) {
-    const at::Tensor y = gemm_of(shape, plan, transposed).run(x, w, b);
+    const at::Tensor y = gemm_of(shape, meta, plan, transposed).run(x, w, b);
     finish.apply(y);
     return y;
   }
-  ConvArgs args = conv_args(shape, x, w, plan, transposed);
+  ConvArgs args = conv_args(shape, meta, x, w, plan, transposed);
   const at::Tensor y = empty_result({args.map.target_rows, args.groups * args.out}, x.options());
   if (y.numel() == 0) {
     return y;
@@ -220,18 +225,19 @@ at::Tensor run_conv(const at::Tensor& features, const at::Tensor& weight, const 
 }
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
+  define_dense_op(m,
+                  "sparse_conv(Tensor features, Tensor weight, Tensor? bias, Tensor plan, SymInt[] sizes, bool "
+                  "transposed=False) -> "
+                  "Tensor",
+                  {at::Tag::pt2_compliant_tag});
   define_dense_op(
-      m,
-      "sparse_conv(Tensor features, Tensor weight, Tensor? bias, Tensor plan, int[] meta, bool transposed=False) -> "
-      "Tensor",
+      m, "sparse_conv_weight_grad(Tensor features, Tensor grad, Tensor plan, SymInt[] sizes, int groups) -> Tensor",
       {at::Tag::pt2_compliant_tag});
   define_dense_op(
-      m, "sparse_conv_weight_grad(Tensor features, Tensor grad, Tensor plan, int[] meta, int groups) -> Tensor",
-      {at::Tag::pt2_compliant_tag});
-  define_dense_op(
-      m, "sparse_conv_workspace(Tensor features, Tensor weight, Tensor plan, int[] meta, bool transposed) -> int");
-  define_dense_op(
-      m, "sparse_conv_weight_grad_workspace(Tensor features, Tensor grad, Tensor plan, int[] meta, int groups) -> int");
+      m, "sparse_conv_workspace(Tensor features, Tensor weight, Tensor plan, SymInt[] sizes, bool transposed) -> int");
+  define_dense_op(m,
+                  "sparse_conv_weight_grad_workspace(Tensor features, Tensor grad, Tensor plan, SymInt[] sizes, int "
+                  "groups) -> int");
 }
 
 TORCH_LIBRARY_IMPL(lacewing, CPU, m) {

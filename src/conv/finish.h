@@ -19,6 +19,6 @@ struct Finish {
 
 /// A checked convolution, for backends. On the tiles of the CPU the rest is done while a tile is in cache.
 at::Tensor run_conv(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
-                    const at::Tensor& plan, at::IntArrayRef meta, bool transposed, const Finish& finish);
+                    const at::Tensor& plan, c10::SymIntArrayRef sizes, bool transposed, const Finish& finish);
 
 }  // namespace lacewing::conv

@@ -19,6 +19,8 @@ std::vector<std::int64_t> or_ones(const std::vector<std::int64_t>& values, std::
   return values.empty() ? std::vector<std::int64_t>(axes, 1) : values;
 }
 
+c10::SymIntArrayRef numbers_of(const ConvolutionPlan& plan) { return c10::fromIntArrayRefSlow(plan.meta()); }
+
 std::string_view name(const char* op, PoolMode mode) {
   constexpr std::array<std::string_view, 3> kNames = {"sum", "avg", "max"};
   return enum_name(op, "mode", "PoolMode", mode, kNames);
@@ -165,7 +167,7 @@ void ConvolutionPlan::check_source(const at::Tensor& coordinates) const {
 
 at::Tensor sparse_conv(const at::Tensor& features, const at::Tensor& weight, const ConvolutionPlan& plan,
                        const std::optional<at::Tensor>& bias) {
-  return conv::conv_op().call(features, weight, bias, plan.array(), plan.meta(), false);
+  return conv::conv_op().call(features, weight, bias, plan.array(), numbers_of(plan), false);
 }
 
 at::Tensor sparse_conv_unit(const at::Tensor& features, const at::Tensor& weight, const ConvolutionPlan& plan,
@@ -173,25 +175,26 @@ at::Tensor sparse_conv_unit(const at::Tensor& features, const at::Tensor& weight
   const auto given = [](const at::Tensor& tensor) {
     return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
   };
-  return conv::unit_op().call(features, weight, bias, plan.array(), plan.meta(), given(finish.mean),
+  return conv::unit_op().call(features, weight, bias, plan.array(), numbers_of(plan), given(finish.mean),
                               given(finish.variance), given(finish.gain), given(finish.offset), finish.eps,
                               given(finish.residual), finish.relu);
 }
 
 std::int64_t sparse_conv_workspace(const at::Tensor& features, const at::Tensor& weight, const ConvolutionPlan& plan) {
   return typed_op<"sparse_conv_workspace",
-                  std::int64_t(const at::Tensor&, const at::Tensor&, const at::Tensor&, at::IntArrayRef, bool)>()
-      .call(features, weight, plan.array(), plan.meta(), false);
+                  std::int64_t(const at::Tensor&, const at::Tensor&, const at::Tensor&, c10::SymIntArrayRef, bool)>()
+      .call(features, weight, plan.array(), numbers_of(plan), false);
 }
 
 MaxPooled sparse_max_pool(const at::Tensor& features, const ConvolutionPlan& plan) {
-  auto [values, rows] = conv::max_pool_op().call(features, plan.array(), plan.meta());
+  auto [values, rows] = conv::max_pool_op().call(features, plan.array(), numbers_of(plan));
   return {.values = values, .rows = rows};
 }
 
 at::Tensor sparse_pool(const at::Tensor& features, const ConvolutionPlan& plan, PoolMode mode) {
-  return typed_op<"sparse_pool", at::Tensor(const at::Tensor&, const at::Tensor&, at::IntArrayRef, std::string_view)>()
-      .call(features, plan.array(), plan.meta(), name("sparse_pool", mode));
+  return typed_op<"sparse_pool",
+                  at::Tensor(const at::Tensor&, const at::Tensor&, c10::SymIntArrayRef, std::string_view)>()
+      .call(features, plan.array(), numbers_of(plan), name("sparse_pool", mode));
 }
 
 at::Tensor sparse_unpool(const at::Tensor& features, const ConvolutionPlan& plan) {
@@ -199,9 +202,9 @@ at::Tensor sparse_unpool(const at::Tensor& features, const ConvolutionPlan& plan
 }
 
 at::Tensor sparse_max_unpool(const at::Tensor& features, const at::Tensor& rows, const ConvolutionPlan& plan) {
-  typed_op<"check_unpool_rows", void(const at::Tensor&, const at::Tensor&, at::IntArrayRef)>().call(rows, plan.array(),
-                                                                                                    plan.meta());
-  return conv::max_pool_grad_op().call(features, rows, plan.array(), plan.meta());
+  typed_op<"check_unpool_rows", void(const at::Tensor&, const at::Tensor&, c10::SymIntArrayRef)>().call(
+      rows, plan.array(), numbers_of(plan));
+  return conv::max_pool_grad_op().call(features, rows, plan.array(), numbers_of(plan));
 }
 
 at::Tensor global_pool(const at::Tensor& features, const at::Tensor& batch, std::int64_t batch_size, PoolMode mode) {

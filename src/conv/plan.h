@@ -28,6 +28,7 @@ struct PlanMeta {
   static constexpr std::int64_t has_fine_order = 2;
   static constexpr std::int64_t has_coarse_order = 4;
   static constexpr std::size_t header = 7;
+  static constexpr std::size_t flags_at = 3;
 
   std::int64_t fine_rows = 0;
   std::int64_t coarse_rows = 0;
@@ -77,12 +78,19 @@ struct PlanMeta {
   std::int64_t source_rows() const { return has(reversed) ? coarse_rows : fine_rows; }
   std::int64_t target_rows() const { return has(reversed) ? fine_rows : coarse_rows; }
 
-  static std::int64_t tiles(std::int64_t rows) { return (rows + kernels::kConvTileRows - 1) / kernels::kConvTileRows; }
-  /// Elements of the array.
-  std::int64_t length() const {
-    return 2 * pairs() + (has(has_fine_order) ? fine_rows : 0) + (has(has_coarse_order) ? coarse_rows : 0) +
-           taps * (tiles(fine_rows) + 1 + tiles(coarse_rows) + 1);
+  template <typename Number>
+  static Number tiles(const Number& rows) {
+    return (rows + (kernels::kConvTileRows - 1)) / kernels::kConvTileRows;
   }
+  /// Elements of the array of a plan with these numbers, which may be symbols.
+  template <typename Number>
+  static Number length(const Number& fine, const Number& coarse, const Number& taps, const Number& pairs,
+                       std::int64_t flags) {
+    Number length = pairs * 2 + taps * (tiles(fine) + tiles(coarse) + 2);
+    length = (flags & has_fine_order) != 0 ? length + fine : length;
+    return (flags & has_coarse_order) != 0 ? length + coarse : length;
+  }
+  std::int64_t length() const { return length(fine_rows, coarse_rows, taps, pairs(), flags); }
   PlanMeta reverse() const {
     PlanMeta meta = *this;
     meta.flags ^= reversed;

@@ -37,15 +37,16 @@ void with_kernels(const at::Tensor& tensor, F&& f) {
   }
 }
 
-PlanMeta check_pool(const at::Tensor& features, const at::Tensor& plan, at::IntArrayRef meta) {
-  PlanMeta description = check_plan(kPool, plan, meta);
-  check_rows(kPool, "features", features, description.source_rows(), "source", plan);
-  return description;
+PlanSizes check_pool(const at::Tensor& features, const at::Tensor& plan, c10::SymIntArrayRef sizes) {
+  PlanSizes checked = check_plan(kPool, plan, sizes);
+  check_rows(kPool, "features", features, checked.source_rows, "source", plan);
+  return checked;
 }
 
-PlanMeta check_pool_grad(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan, at::IntArrayRef meta) {
-  PlanMeta description = check_plan(kPoolGrad, plan, meta);
-  check_rows(kPoolGrad, "grad", grad, description.target_rows(), "target", plan);
+PlanSizes check_pool_grad(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan,
+                          c10::SymIntArrayRef sizes) {
+  PlanSizes checked = check_plan(kPoolGrad, plan, sizes);
+  check_rows(kPoolGrad, "grad", grad, checked.target_rows, "target", plan);
   TORCH_CHECK(arg.scalar_type() == at::kLong && arg.dim() == 2, "[lacewing.", kPoolGrad,
               "] arg must be int64 of two dimensions, not ", dtype_text(arg.scalar_type()), " of shape ",
               shape_text(arg.sym_sizes()));
@@ -53,17 +54,19 @@ PlanMeta check_pool_grad(const at::Tensor& grad, const at::Tensor& arg, const at
     TORCH_SYM_CHECK(arg.sym_size(dim).sym_eq(grad.sym_size(dim)), "[lacewing.", kPoolGrad, "] arg of shape ",
                     shape_text(arg.sym_sizes()), " does not fit grad of shape ", shape_text(grad.sym_sizes()));
   }
-  return description;
+  return checked;
 }
 
-std::tuple<at::Tensor, at::Tensor> max_pool(const at::Tensor& features, const at::Tensor& plan, at::IntArrayRef meta) {
-  const PlanMeta description = check_pool(features, plan, meta);
+std::tuple<at::Tensor, at::Tensor> max_pool(const at::Tensor& features, const at::Tensor& plan,
+                                            c10::SymIntArrayRef sizes) {
+  check_pool(features, plan, sizes);
   check_memory(kPool, {{"features", features}, {"plan", plan}});
   if (backend() == Backend::reference && !features.is_cpu()) {
-    const auto [values, arg] = max_pool(features.cpu(), plan.cpu(), meta);
+    const auto [values, arg] = max_pool(features.cpu(), plan.cpu(), sizes);
     return {values.to(features.device()), arg.to(features.device())};
   }
   const c10::DeviceGuard guard(features.device());
+  const PlanMeta description = known_plan(sizes);
   const at::Tensor x = features.contiguous();
   const at::Tensor values = at::zeros({description.target_rows(), x.size(1)}, x.options());
   const at::Tensor arg = at::full(values.sizes(), -1, x.options().dtype(at::kLong));
@@ -78,13 +81,15 @@ std::tuple<at::Tensor, at::Tensor> max_pool(const at::Tensor& features, const at
   return {values, arg};
 }
 
-at::Tensor max_pool_grad(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan, at::IntArrayRef meta) {
-  const PlanMeta description = check_pool_grad(grad, arg, plan, meta);
+at::Tensor max_pool_grad(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan,
+                         c10::SymIntArrayRef sizes) {
+  check_pool_grad(grad, arg, plan, sizes);
   check_memory(kPoolGrad, {{"grad", grad}, {"arg", arg}, {"plan", plan}});
   if (backend() == Backend::reference && !grad.is_cpu()) {
-    return max_pool_grad(grad.cpu(), arg.cpu(), plan.cpu(), meta).to(grad.device());
+    return max_pool_grad(grad.cpu(), arg.cpu(), plan.cpu(), sizes).to(grad.device());
   }
   const c10::DeviceGuard guard(grad.device());
+  const PlanMeta description = known_plan(sizes);
   const at::ScalarType sum = sum_type(grad.scalar_type());
   const at::Tensor g = grad.to(sum).contiguous();
   const at::Tensor indices = arg.contiguous();
@@ -101,16 +106,14 @@ at::Tensor max_pool_grad(const at::Tensor& grad, const at::Tensor& arg, const at
 }
 
 std::tuple<at::Tensor, at::Tensor> max_pool_meta(const at::Tensor& features, const at::Tensor& plan,
-                                                 at::IntArrayRef meta) {
-  const PlanMeta description = check_pool(features, plan, meta);
-  const c10::SymDimVector sizes{description.target_rows(), features.sym_size(1)};
-  return {at::empty_symint(sizes, features.options()), at::empty_symint(sizes, features.options().dtype(at::kLong))};
+                                                 c10::SymIntArrayRef sizes) {
+  const c10::SymDimVector dims{check_pool(features, plan, sizes).target_rows, features.sym_size(1)};
+  return {at::empty_symint(dims, features.options()), at::empty_symint(dims, features.options().dtype(at::kLong))};
 }
 
 at::Tensor max_pool_grad_meta(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan,
-                              at::IntArrayRef meta) {
-  const PlanMeta description = check_pool_grad(grad, arg, plan, meta);
-  return at::empty_symint({description.source_rows(), grad.sym_size(1)}, grad.options());
+                              c10::SymIntArrayRef sizes) {
+  return at::empty_symint({check_pool_grad(grad, arg, plan, sizes).source_rows, grad.sym_size(1)}, grad.options());
 }
 
 /// values[t, c] = source[arg[t, c], c], and 0 where arg is -1: the transpose of max_pool_grad.
@@ -126,58 +129,58 @@ using autograd::Tensors;
 /// The maxima once it is known where they are: (features, arg, plan), linear in features.
 class MaxPool : public autograd::LinearOp {
  public:
-  explicit MaxPool(at::IntArrayRef meta) : meta_(meta.vec()) {}
+  explicit MaxPool(c10::SymIntArrayRef sizes) : sizes_(sizes.vec()) {}
 
   std::string name() const override { return kPool; }
   at::Tensor call(const Tensors& in) const override { return taken(in[0], in[1]); }
   Tensors gradients(const Tensors& in, const at::Tensor& g, const std::vector<bool>& /*wanted*/) const override {
-    return {max_pool_grad_op().call(g, in[1], in[2], meta_), at::Tensor(), at::Tensor()};
+    return {max_pool_grad_op().call(g, in[1], in[2], sizes_), at::Tensor(), at::Tensor()};
   }
 
  private:
-  std::vector<std::int64_t> meta_;
+  std::vector<c10::SymInt> sizes_;
 };
 
 /// (grad, arg, plan), linear in grad.
 class MaxPoolGrad : public autograd::LinearOp {
  public:
-  explicit MaxPoolGrad(at::IntArrayRef meta) : meta_(meta.vec()) {}
+  explicit MaxPoolGrad(c10::SymIntArrayRef sizes) : sizes_(sizes.vec()) {}
 
   std::string name() const override { return kPoolGrad; }
-  at::Tensor call(const Tensors& in) const override { return max_pool_grad_op().call(in[0], in[1], in[2], meta_); }
+  at::Tensor call(const Tensors& in) const override { return max_pool_grad_op().call(in[0], in[1], in[2], sizes_); }
   Tensors gradients(const Tensors& in, const at::Tensor& g, const std::vector<bool>& /*wanted*/) const override {
     return {taken(g, in[1]), at::Tensor(), at::Tensor()};
   }
   bool reads(std::size_t /*i*/, std::size_t j) const override { return j == 1; }
 
  private:
-  std::vector<std::int64_t> meta_;
+  std::vector<c10::SymInt> sizes_;
 };
 
 std::tuple<at::Tensor, at::Tensor> max_pool_autograd(c10::DispatchKeySet keys, const at::Tensor& features,
-                                                     const at::Tensor& plan, at::IntArrayRef meta) {
+                                                     const at::Tensor& plan, c10::SymIntArrayRef sizes) {
   const auto [maxima, arg] = [&] {
     const at::AutoDispatchBelowADInplaceOrView below;
-    return max_pool_op().redispatch(keys & c10::after_autograd_keyset, features, plan, meta);
+    return max_pool_op().redispatch(keys & c10::after_autograd_keyset, features, plan, sizes);
   }();
   const at::Tensor values = autograd::differentiable(
-      {features, arg, plan}, [&] { return std::make_shared<MaxPool>(meta); }, [&maxima = maxima] { return maxima; });
+      {features, arg, plan}, [&] { return std::make_shared<MaxPool>(sizes); }, [&maxima = maxima] { return maxima; });
   return {values, arg};
 }
 
 at::Tensor max_pool_grad_autograd(c10::DispatchKeySet keys, const at::Tensor& grad, const at::Tensor& arg,
-                                  const at::Tensor& plan, at::IntArrayRef meta) {
+                                  const at::Tensor& plan, c10::SymIntArrayRef sizes) {
   return autograd::differentiable(
-      {grad, arg, plan}, [&] { return std::make_shared<MaxPoolGrad>(meta); },
-      [&] { return max_pool_grad_op().redispatch(keys & c10::after_autograd_keyset, grad, arg, plan, meta); });
+      {grad, arg, plan}, [&] { return std::make_shared<MaxPoolGrad>(sizes); },
+      [&] { return max_pool_grad_op().redispatch(keys & c10::after_autograd_keyset, grad, arg, plan, sizes); });
 }
 
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  define_dense_op(m, "sparse_max_pool(Tensor features, Tensor plan, int[] meta) -> (Tensor, Tensor)",
+  define_dense_op(m, "sparse_max_pool(Tensor features, Tensor plan, SymInt[] sizes) -> (Tensor, Tensor)",
                   {at::Tag::pt2_compliant_tag});
-  define_dense_op(m, "sparse_max_pool_grad(Tensor grad, Tensor arg, Tensor plan, int[] meta) -> Tensor",
+  define_dense_op(m, "sparse_max_pool_grad(Tensor grad, Tensor arg, Tensor plan, SymInt[] sizes) -> Tensor",
                   {at::Tag::pt2_compliant_tag});
 }
 

@@ -18,15 +18,15 @@ namespace lacewing::conv {
 namespace {
 
 /// Sums over the pairs of a plan: a depthwise convolution with ones.
-at::Tensor pair_sums(const at::Tensor& features, const at::Tensor& plan, at::IntArrayRef meta) {
-  const at::Tensor ones = at::ones_symint({PlanMeta::from(meta).taps, features.sym_size(1), 1, 1}, features.options());
-  return conv_op().call(features, ones, std::nullopt, plan, meta, false);
+at::Tensor pair_sums(const at::Tensor& features, const at::Tensor& plan, c10::SymIntArrayRef sizes) {
+  const at::Tensor ones = at::ones_symint({sizes[2], features.sym_size(1), 1, 1}, features.options());
+  return conv_op().call(features, ones, std::nullopt, plan, sizes, false);
 }
 
 /// (targets, 1): how many pairs each target has, at least 1.
-at::Tensor pair_counts(const at::Tensor& features, const at::Tensor& plan, at::IntArrayRef meta) {
-  const at::Tensor ones = at::ones({PlanMeta::from(meta).source_rows(), 1}, features.options());
-  return pair_sums(ones, plan, meta).clamp_min(1);
+at::Tensor pair_counts(const at::Tensor& features, const at::Tensor& plan, c10::SymIntArrayRef sizes) {
+  const at::Tensor ones = at::ones_symint({features.sym_size(0), 1}, features.options());
+  return pair_sums(ones, plan, sizes).clamp_min(1);
 }
 
 /// Pools compute in the type of their features, whatever autocast says: torch's do so too.
@@ -37,20 +37,19 @@ void check_mode(const char* op, std::string_view mode) {
                     "] mode must be 'sum', 'avg' or 'max', not '", mode, "'");
 }
 
-at::Tensor pool(const at::Tensor& features, const at::Tensor& plan, at::IntArrayRef meta, std::string_view mode) {
+at::Tensor pool(const at::Tensor& features, const at::Tensor& plan, c10::SymIntArrayRef sizes, std::string_view mode) {
   const WithoutAutocast guard(c10::autocast_dispatch_keyset);
   check_dense("pool", {{"features", features}, {"plan", plan}});
   check_mode("pool", mode);
-  const PlanMeta description = check_plan("pool", plan, meta);
-  check_rows("pool", "features", features, description.source_rows(), "source", plan);
+  check_rows("pool", "features", features, check_plan("pool", plan, sizes).source_rows, "source", plan);
   if (mode == "max") {
-    return std::get<0>(max_pool_op().call(features, plan, meta));
+    return std::get<0>(max_pool_op().call(features, plan, sizes));
   }
   if (mode == "sum") {
-    return pair_sums(features, plan, meta);
+    return pair_sums(features, plan, sizes);
   }
   const at::Tensor x = features.to(sum_type(features.scalar_type()));
-  return pair_sums(x, plan, meta).div(pair_counts(x, plan, meta)).to(features.scalar_type());
+  return pair_sums(x, plan, sizes).div(pair_counts(x, plan, sizes)).to(features.scalar_type());
 }
 
 /// out[m] = the sum of the rows of features with index m.
@@ -147,12 +146,13 @@ at::Tensor quantized(const at::Tensor& points, at::ArrayRef<double> voxel_size, 
   return at::cat({column, cells.to(at::kInt)}, 1);
 }
 
-void check_unpool_rows(const at::Tensor& rows, const at::Tensor& plan, at::IntArrayRef meta) {
+void check_unpool_rows(const at::Tensor& rows, const at::Tensor& plan, c10::SymIntArrayRef sizes) {
   check_dense("max_unpool", {{"rows", rows}, {"plan", plan}});
   TORCH_CHECK_VALUE(rows.scalar_type() == at::kLong && rows.dim() == 2,
                     "[lacewing.max_unpool] rows must be int64 of two dimensions, not ", dtype_text(rows.scalar_type()),
                     " of shape ", shape_text(rows.sizes()));
-  const PlanMeta description = check_plan("max_unpool", plan, meta);
+  check_plan("max_unpool", plan, sizes);
+  const PlanMeta description = known_plan(sizes);
   const std::int64_t source_rows = description.source_rows();
   if (rows.numel() == 0 || rows.size(0) != description.target_rows()) {
     return;  // which shape there should be, the op itself says
@@ -163,7 +163,7 @@ void check_unpool_rows(const at::Tensor& rows, const at::Tensor& plan, at::IntAr
                     " is out of range: the plan's source has ", source_rows, " voxels");
   const at::NoGradGuard guard;
   const at::Tensor ones = at::ones(rows.sizes(), rows.options().dtype(at::kDouble));
-  const at::Tensor placed = max_pool_grad_op().call(ones, rows, plan, meta).sum();
+  const at::Tensor placed = max_pool_grad_op().call(ones, rows, plan, sizes).sum();
   TORCH_CHECK_VALUE(placed.item<double>() == rows.ge(0).sum().item<double>(),
                     "[lacewing.max_unpool] a row is not one of the source voxels of its target");
 }
@@ -171,10 +171,10 @@ void check_unpool_rows(const at::Tensor& rows, const at::Tensor& plan, at::IntAr
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def("sparse_pool(Tensor features, Tensor plan, int[] meta, str mode) -> Tensor", pool);
+  m.def("sparse_pool(Tensor features, Tensor plan, SymInt[] sizes, str mode) -> Tensor", pool);
   m.def("global_pool(Tensor features, Tensor batch, int batch_size, str mode) -> Tensor", global);
   m.def("reduce_voxels(Tensor features, Tensor coordinates, str reduction) -> (Tensor, Tensor, Tensor)", reduce);
-  m.def("check_unpool_rows(Tensor rows, Tensor plan, int[] meta) -> ()", check_unpool_rows);
+  m.def("check_unpool_rows(Tensor rows, Tensor plan, SymInt[] sizes) -> ()", check_unpool_rows);
   m.def("quantize(Tensor points, float[] voxel_size, Tensor batch) -> Tensor", quantized);
 }
 

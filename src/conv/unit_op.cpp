@@ -37,10 +37,10 @@ namespace {
 constexpr const char* kUnit = "sparse_conv_unit";
 
 ConvShape check_unit(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
-                     const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& mean,
+                     const at::Tensor& plan, c10::SymIntArrayRef sizes, const OptionalTensor& mean,
                      const OptionalTensor& variance, const OptionalTensor& gain, const OptionalTensor& offset,
                      const OptionalTensor& residual) {
-  ConvShape shape = check_conv(features, weight, bias, plan, meta, false);
+  ConvShape shape = check_conv(features, weight, bias, plan, sizes, false);
   const c10::SymInt channels = shape.groups * shape.out;
   TORCH_CHECK(mean.has_value() == variance.has_value() && (mean || (!gain && !offset)), "[lacewing.", kUnit,
               "] the norm needs a running mean and a running variance");
@@ -61,7 +61,7 @@ ConvShape check_unit(const at::Tensor& features, const at::Tensor& weight, const
   check_channels("the weight", gain);
   check_channels("the bias", offset);
   if (residual) {
-    check_rows(kUnit, "the residual", *residual, shape.plan.target_rows(), "target", plan);
+    check_rows(kUnit, "the residual", *residual, shape.plan.target_rows, "target", plan);
     TORCH_SYM_CHECK(residual->sym_size(1).sym_eq(channels), "[lacewing.", kUnit, "] the residual has ",
                     residual->sym_size(1), " channels, but there are ", channels, " output channels");
     TORCH_CHECK(residual->scalar_type() == features.scalar_type(), "[lacewing.", kUnit, "] the residual has dtype ",
@@ -71,10 +71,10 @@ ConvShape check_unit(const at::Tensor& features, const at::Tensor& weight, const
 }
 
 at::Tensor composed(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
-                    const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& mean,
+                    const at::Tensor& plan, c10::SymIntArrayRef sizes, const OptionalTensor& mean,
                     const OptionalTensor& variance, const OptionalTensor& gain, const OptionalTensor& offset,
                     double eps, const OptionalTensor& residual, bool relu) {
-  at::Tensor y = conv_op().call(features, weight, bias, plan, meta, false);
+  at::Tensor y = conv_op().call(features, weight, bias, plan, sizes, false);
   if (mean) {
     y = at::batch_norm(y, gain, offset, mean, variance, /*training=*/false, /*momentum=*/0, eps,
                        at::globalContext().userEnabledCuDNN());
@@ -87,10 +87,10 @@ at::Tensor composed(const at::Tensor& features, const at::Tensor& weight, const 
 
 /// One pass.
 at::Tensor unit(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
-                const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& mean,
+                const at::Tensor& plan, c10::SymIntArrayRef sizes, const OptionalTensor& mean,
                 const OptionalTensor& variance, const OptionalTensor& gain, const OptionalTensor& offset, double eps,
                 const OptionalTensor& residual, bool relu) {
-  check_unit(features, weight, bias, plan, meta, mean, variance, gain, offset, residual);
+  check_unit(features, weight, bias, plan, sizes, mean, variance, gain, offset, residual);
   const at::Tensor none;
   check_memory(kUnit, {{"mean", mean.value_or(none)},
                        {"variance", variance.value_or(none)},
@@ -110,40 +110,40 @@ at::Tensor unit(const at::Tensor& features, const at::Tensor& weight, const Opti
     const at::Tensor offsets = offset ? wide(*offset) : at::zeros_like(finish.scale);
     finish.shift = at::addcmul(offsets, wide(*mean), finish.scale, -1);
   }
-  return run_conv(features, weight, bias, plan, meta, false, finish);
+  return run_conv(features, weight, bias, plan, sizes, false, finish);
 }
 
 at::Tensor unit_meta(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
-                     const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& mean,
+                     const at::Tensor& plan, c10::SymIntArrayRef sizes, const OptionalTensor& mean,
                      const OptionalTensor& variance, const OptionalTensor& gain, const OptionalTensor& offset, double,
                      const OptionalTensor& residual, bool) {
-  const ConvShape shape = check_unit(features, weight, bias, plan, meta, mean, variance, gain, offset, residual);
-  return at::empty_symint({shape.plan.target_rows(), shape.groups * shape.out}, features.options());
+  const ConvShape shape = check_unit(features, weight, bias, plan, sizes, mean, variance, gain, offset, residual);
+  return at::empty_symint({shape.plan.target_rows, shape.groups * shape.out}, features.options());
 }
 
 at::Tensor unit_autograd(c10::DispatchKeySet keys, const at::Tensor& features, const at::Tensor& weight,
-                         const OptionalTensor& bias, const at::Tensor& plan, at::IntArrayRef meta,
+                         const OptionalTensor& bias, const at::Tensor& plan, c10::SymIntArrayRef sizes,
                          const OptionalTensor& mean, const OptionalTensor& variance, const OptionalTensor& gain,
                          const OptionalTensor& offset, double eps, const OptionalTensor& residual, bool relu) {
   const at::Tensor none;
   if (autograd::wants_derivatives({features, weight, bias.value_or(none), mean.value_or(none), variance.value_or(none),
                                    gain.value_or(none), offset.value_or(none), residual.value_or(none)})) {
-    check_unit(features, weight, bias, plan, meta, mean, variance, gain, offset, residual);
-    return composed(features, weight, bias, plan, meta, mean, variance, gain, offset, eps, residual, relu);
+    check_unit(features, weight, bias, plan, sizes, mean, variance, gain, offset, residual);
+    return composed(features, weight, bias, plan, sizes, mean, variance, gain, offset, eps, residual, relu);
   }
   const at::AutoDispatchBelowADInplaceOrView below;
-  return unit_op().redispatch(keys & c10::after_autograd_keyset, features, weight, bias, plan, meta, mean, variance,
+  return unit_op().redispatch(keys & c10::after_autograd_keyset, features, weight, bias, plan, sizes, mean, variance,
                               gain, offset, eps, residual, relu);
 }
 
 }  // namespace
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  define_dense_op(
-      m,
-      "sparse_conv_unit(Tensor features, Tensor weight, Tensor? bias, Tensor plan, int[] meta, Tensor? mean, Tensor? "
-      "variance, Tensor? gain, Tensor? offset, float eps, Tensor? residual, bool relu) -> Tensor",
-      {at::Tag::pt2_compliant_tag});
+  define_dense_op(m,
+                  "sparse_conv_unit(Tensor features, Tensor weight, Tensor? bias, Tensor plan, SymInt[] sizes, Tensor? "
+                  "mean, Tensor? "
+                  "variance, Tensor? gain, Tensor? offset, float eps, Tensor? residual, bool relu) -> Tensor",
+                  {at::Tag::pt2_compliant_tag});
 }
 
 TORCH_LIBRARY_IMPL(lacewing, CPU, m) { m.impl("sparse_conv_unit", unit); }

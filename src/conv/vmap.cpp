@@ -25,24 +25,24 @@ at::Tensor walked(const BatchScope& scope, F&& f, const Operands&... operands) {
 }
 
 at::Tensor conv(const at::Tensor& features, const at::Tensor& weight, const OptionalTensor& bias,
-                const at::Tensor& plan, at::IntArrayRef meta, bool transposed) {
+                const at::Tensor& plan, c10::SymIntArrayRef sizes, bool transposed) {
   refuse_batched_plan("sparse_conv", plan);
   const at::Tensor b = bias.value_or(at::Tensor());
   const BatchScope scope{features, weight, b};
   return walked(
       scope,
       [&](const at::Tensor& x, const at::Tensor& w, const at::Tensor& one) {
-        return conv_op().call(x, w, one.defined() ? OptionalTensor(one) : std::nullopt, plan, meta, transposed);
+        return conv_op().call(x, w, one.defined() ? OptionalTensor(one) : std::nullopt, plan, sizes, transposed);
       },
       scope.unwrap(features), scope.unwrap(weight), scope.unwrap(b));
 }
 
-at::Tensor weight_grad(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
-                       std::int64_t groups) {
+at::Tensor weight_grad(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan,
+                       c10::SymIntArrayRef sizes, std::int64_t groups) {
   refuse_batched_plan("sparse_conv_weight_grad", plan);
   const BatchScope scope{features, grad};
   return walked(
-      scope, [&](const at::Tensor& x, const at::Tensor& g) { return weight_grad_op().call(x, g, plan, meta, groups); },
+      scope, [&](const at::Tensor& x, const at::Tensor& g) { return weight_grad_op().call(x, g, plan, sizes, groups); },
       scope.unwrap(features), scope.unwrap(grad));
 }
 
@@ -60,29 +60,31 @@ at::Tensor from_channels(const BatchScope& scope, const at::Tensor& out, const c
   return scope.wrap(out.view_symint({out.sym_size(0), batch, channels}), 1);
 }
 
-std::tuple<at::Tensor, at::Tensor> max_pool(const at::Tensor& features, const at::Tensor& plan, at::IntArrayRef meta) {
+std::tuple<at::Tensor, at::Tensor> max_pool(const at::Tensor& features, const at::Tensor& plan,
+                                            c10::SymIntArrayRef sizes) {
   refuse_batched_plan("sparse_max_pool", plan);
   const BatchScope scope{features};
   const Batched x = scope.unwrap(features);
   if (!x.batched || x.value.dim() != 3) {  // of a wrong rank: the op says so
-    return max_pool_op().call(x.at(0), plan, meta);
+    return max_pool_op().call(x.at(0), plan, sizes);
   }
   const c10::SymInt batch = x.value.sym_size(0);
   const c10::SymInt channels = x.value.sym_size(2);
-  const auto [values, arg] = max_pool_op().call(as_channels(x, batch), plan, meta);
+  const auto [values, arg] = max_pool_op().call(as_channels(x, batch), plan, sizes);
   return {from_channels(scope, values, batch, channels), from_channels(scope, arg, batch, channels)};
 }
 
-at::Tensor max_pool_grad(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan, at::IntArrayRef meta) {
+at::Tensor max_pool_grad(const at::Tensor& grad, const at::Tensor& arg, const at::Tensor& plan,
+                         c10::SymIntArrayRef sizes) {
   refuse_batched_plan("sparse_max_pool_grad", plan);
   const BatchScope scope{grad, arg};
   const Batched g = scope.unwrap(grad);
   const Batched a = scope.unwrap(arg);
   if ((!g.batched && !a.batched) || grad.dim() != 2 || arg.dim() != 2) {
-    return max_pool_grad_op().call(g.at(0), a.at(0), plan, meta);
+    return max_pool_grad_op().call(g.at(0), a.at(0), plan, sizes);
   }
   const c10::SymInt batch = (g.batched ? g : a).value.sym_size(0);
-  const at::Tensor out = max_pool_grad_op().call(as_channels(g, batch), as_channels(a, batch), plan, meta);
+  const at::Tensor out = max_pool_grad_op().call(as_channels(g, batch), as_channels(a, batch), plan, sizes);
   return from_channels(scope, out, batch, g.value.sym_size(-1));
 }
 

@@ -223,12 +223,12 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
       .def("plans",
            [](const c10::intrusive_ptr<PatternObject>& self) {
              std::vector<at::Tensor> arrays;
-             std::vector<std::vector<std::int64_t>> metas;
+             std::vector<std::int64_t> sizes;
              for (const lacewing::InfoPlan& plan : self->pattern.forward_plans()) {
                arrays.push_back(plan.array);
-               metas.push_back(plan.meta);
+               sizes.insert(sizes.end(), plan.sizes.begin(), plan.sizes.end());
              }
-             return std::tuple<std::vector<at::Tensor>, std::vector<std::vector<std::int64_t>>>{arrays, metas};
+             return std::tuple<std::vector<at::Tensor>, std::vector<std::int64_t>>{arrays, sizes};
            })
       .def("to_dense", [](const c10::intrusive_ptr<PatternObject>& self,
                           const at::Tensor& values) { return self->pattern.with_data(values).to_dense(); })

@@ -11,15 +11,13 @@ namespace lacewing::products {
 namespace {
 
 template <Kind kind, c10::DeviceType device>
-at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
-                   const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& plan_bwd1,
-                   at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2,
-                   bool out_accumulated) {
+at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale, at::TensorList plan,
+                   c10::SymIntArrayRef sizes, bool out_accumulated) {
   const c10::impl::ExcludeDispatchKeyGuard below(at::autocast::get_autocast_dispatch_key_from_device_type(device));
   const at::ScalarType type = at::autocast::get_autocast_dtype(device);
-  const Plans plans{Plan{plan, meta.vec()}, Plan{plan_bwd1, meta_bwd1.vec()}, Plan{plan_bwd2, meta_bwd2.vec()}};
   return call_product(kind, at::autocast::cached_cast(type, input1, device),
-                      at::autocast::cached_cast(type, input2, device), scale, plans, out_accumulated);
+                      at::autocast::cached_cast(type, input2, device), scale,
+                      read_plans(traits(kind).name, plan, sizes), out_accumulated);
 }
 
 template <Kind kind, c10::DeviceType device>

@@ -15,11 +15,6 @@ using autograd::Tensors;
 
 at::Tensor defined_or_empty(const OptionalTensor& tensor) { return tensor.value_or(at::Tensor()); }
 
-Plans plans_of(const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1,
-               const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2) {
-  return {Plan{plan, meta.vec()}, Plan{plan_bwd1, meta_bwd1.vec()}, Plan{plan_bwd2, meta_bwd2.vec()}};
-}
-
 Tensors with(Tensors in, Place place, const at::Tensor& tensor) {
   in[place] = tensor;
   return in;
@@ -139,7 +134,7 @@ at::Tensor differentiable_product(Kind kind, const at::Tensor& x, const at::Tens
   return autograd::differentiable(
       {x, y, defined_or_empty(scale)},
       [&] {
-        check_product(kind, x, y, scale, *plans[0].array, plans[0].meta, accumulated);
+        check_product(kind, x, y, scale, plans[0], accumulated);
         return std::make_shared<Product>(ProductCall(kind, x, y, plans, accumulated));
       },
       redispatch);
@@ -147,64 +142,57 @@ at::Tensor differentiable_product(Kind kind, const at::Tensor& x, const at::Tens
 
 template <Kind kind>
 at::Tensor product(c10::DispatchKeySet keys, const at::Tensor& input1, const at::Tensor& input2,
-                   const OptionalTensor& scale, const at::Tensor& plan, at::IntArrayRef meta,
-                   const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2,
-                   at::IntArrayRef meta_bwd2, bool out_accumulated) {
+                   const OptionalTensor& scale, at::TensorList plan, c10::SymIntArrayRef sizes, bool out_accumulated) {
   static const auto op = find_op<ProductSignature>(traits(kind).name);
-  const Plans plans = plans_of(plan, meta, plan_bwd1, meta_bwd1, plan_bwd2, meta_bwd2);
+  const Plans plans = read_plans(traits(kind).name, plan, sizes);
   return differentiable_product(kind, input1, input2, scale, plans, out_accumulated, [&] {
-    return op.redispatch(keys & c10::after_autograd_keyset, input1, input2, scale, plan, meta, plan_bwd1, meta_bwd1,
-                         plan_bwd2, meta_bwd2, out_accumulated);
+    return op.redispatch(keys & c10::after_autograd_keyset, input1, input2, scale, plan, sizes, out_accumulated);
   });
 }
 
-at::Tensor scale_op(c10::DispatchKeySet keys, const at::Tensor& input, const OptionalTensor& scale,
-                    const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& plan_bwd,
-                    at::IntArrayRef meta_bwd) {
+at::Tensor scale_op(c10::DispatchKeySet keys, const at::Tensor& input, const OptionalTensor& scale, at::TensorList plan,
+                    c10::SymIntArrayRef sizes) {
   const auto& op = typed_op<"sparse_scale", ScaleSignature>();
-  const Plans plans = plans_of(plan, meta, plan_bwd, meta_bwd, std::nullopt, {});
+  const Plans plans = read_plans(traits(Kind::scale).name, plan, sizes);
   return differentiable_product(Kind::scale, input, {}, scale, plans, false, [&] {
-    return op.redispatch(keys & c10::after_autograd_keyset, input, scale, plan, meta, plan_bwd, meta_bwd);
+    return op.redispatch(keys & c10::after_autograd_keyset, input, scale, plan, sizes);
   });
 }
 
 std::vector<at::Tensor> product_backward(c10::DispatchKeySet keys, std::int64_t kind, const at::Tensor& input1,
                                          const OptionalTensor& input2, const OptionalTensor& scale,
-                                         const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
-                                         const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1,
-                                         const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2,
+                                         const at::Tensor& grad, at::TensorList plan, c10::SymIntArrayRef sizes,
                                          bool out_accumulated, at::IntArrayRef wanted) {
   const auto& op = typed_op<"sparse_product_backward", ProductBackwardSignature>();
   const at::Tensor y = defined_or_empty(input2);
   return autograd::differentiable(
       {input1, y, defined_or_empty(scale), grad},
       [&] {
-        const Plans plans = plans_of(plan, meta, plan_bwd1, meta_bwd1, plan_bwd2, meta_bwd2);
+        const Plans plans = read_plans("sparse_product_backward", plan, sizes);
         return std::make_shared<ProductBackward>(
             ProductCall(kind_of("sparse_product_backward", kind), input1, y, plans, out_accumulated), wanted);
       },
       [&] {
-        return op.redispatch(keys & c10::after_autograd_keyset, kind, input1, input2, scale, grad, plan, meta,
-                             plan_bwd1, meta_bwd1, plan_bwd2, meta_bwd2, out_accumulated, wanted);
+        return op.redispatch(keys & c10::after_autograd_keyset, kind, input1, input2, scale, grad, plan, sizes,
+                             out_accumulated, wanted);
       });
 }
 
 at::Tensor scale_grad(c10::DispatchKeySet keys, std::int64_t kind, const at::Tensor& input1,
-                      const OptionalTensor& input2, const at::Tensor& grad, const at::Tensor& plan,
-                      at::IntArrayRef meta, const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1,
-                      const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2, bool out_accumulated) {
+                      const OptionalTensor& input2, const at::Tensor& grad, at::TensorList plan,
+                      c10::SymIntArrayRef sizes, bool out_accumulated) {
   const auto& op = typed_op<"product_scale_grad", ScaleGradSignature>();
   const at::Tensor y = defined_or_empty(input2);
   return autograd::differentiable(
       {input1, y, grad},
       [&] {
-        const Plans plans = plans_of(plan, meta, plan_bwd1, meta_bwd1, plan_bwd2, meta_bwd2);
+        const Plans plans = read_plans("product_scale_grad", plan, sizes);
         return std::make_shared<ScaleGrad>(
             ProductCall(kind_of("product_scale_grad", kind), input1, y, plans, out_accumulated));
       },
       [&] {
-        return op.redispatch(keys & c10::after_autograd_keyset, kind, input1, input2, grad, plan, meta, plan_bwd1,
-                             meta_bwd1, plan_bwd2, meta_bwd2, out_accumulated);
+        return op.redispatch(keys & c10::after_autograd_keyset, kind, input1, input2, grad, plan, sizes,
+                             out_accumulated);
       });
 }
 

@@ -45,7 +45,7 @@ struct MatrixCall {
     const bool plain = std::all_of(in.begin(), in.end(), [&](const at::Tensor& tensor) {
       return !tensor.defined() || is_plain_on_device(tensor, type);
     });
-    const PlanMeta forward = call.plans()[0].description();
+    const PlanMeta forward = known(call.plans()[0].sizes);
     const bool first_in_plan = numbers_first != forward.has(PlanMeta::mirrored);
     if (!plain || matrix.numbers.dim() != 1 || matrix.rows.dim() != 2 || matrix.grad.numel() == 0 ||
         matrix.rows.numel() == 0 || matrix.numbers.size(0) != forward.terms ||
@@ -75,7 +75,7 @@ std::optional<std::vector<at::Tensor>> matrix_gradients(const ProductCall& call,
   const Plan& plan = call.plans()[numbers_first ? 2 : 1];
   const at::Tensor& first = rule.op == Kind::vecsca ? grad : numbers;
   const at::Tensor& second = rule.op == Kind::vecsca ? numbers : grad;
-  const ProductShape shape = check_product(rule.op, kOp, first, second, std::nullopt, *plan.array, plan.meta, false);
+  const ProductShape shape = check_product(rule.op, kOp, first, second, std::nullopt, plan, false);
   const c10::DeviceGuard guard(grad.device());
   const at::Tensor of_numbers = empty_result({numbers.size(0)}, numbers.options());
   const at::Tensor of_rows = empty_result({rows.size(0), rows.size(1)}, rows.options());
@@ -92,9 +92,7 @@ std::optional<std::vector<at::Tensor>> matrix_gradients(const ProductCall& call,
 
 std::vector<at::Tensor> product_backward(std::int64_t kind_number, const at::Tensor& input1,
                                          const OptionalTensor& input2, const OptionalTensor& scale,
-                                         const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
-                                         const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1,
-                                         const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2,
+                                         const at::Tensor& grad, at::TensorList plan, c10::SymIntArrayRef sizes,
                                          bool out_accumulated, at::IntArrayRef wanted) {
   const Kind kind = kind_of(kOp, kind_number);
   const at::Tensor y = input2.value_or(at::Tensor());
@@ -103,8 +101,8 @@ std::vector<at::Tensor> product_backward(std::int64_t kind_number, const at::Ten
                 "[lacewing.", kOp, "] wanted[...] = ", place,
                 " names no argument: 0 is input1, 1 is input2 and 2 is scale, where they are given");
   }
-  check_product(kind, kOp, input1, y, scale, plan, meta, out_accumulated);
-  const Plans plans{Plan{plan, meta.vec()}, Plan{plan_bwd1, meta_bwd1.vec()}, Plan{plan_bwd2, meta_bwd2.vec()}};
+  const Plans plans = read_plans(kOp, plan, sizes);
+  check_product(kind, kOp, input1, y, scale, plans[0], out_accumulated);
   const ProductCall call = ProductCall(kind, input1, y, plans, out_accumulated).completed();
   const Arguments in{input1, y, scale.value_or(at::Tensor()), grad};
   if (wanted.equals({kInput1, kInput2})) {

@@ -8,6 +8,7 @@
 
 #include "product/kinds.h"
 #include "product/plans.h"
+#include "structure/plan_views.h"
 
 namespace lacewing::products {
 
@@ -15,32 +16,27 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 /// Signatures of the registered ops; see schema.cpp.
 using ProductSignature = at::Tensor(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
-                                    const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& plan_bwd1,
-                                    at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2,
-                                    at::IntArrayRef meta_bwd2, bool out_accumulated);
-using ScaleSignature = at::Tensor(const at::Tensor& input, const OptionalTensor& scale, const at::Tensor& plan,
-                                  at::IntArrayRef meta, const OptionalTensor& plan_bwd, at::IntArrayRef meta_bwd);
+                                    at::TensorList plan, c10::SymIntArrayRef sizes, bool out_accumulated);
+using ScaleSignature = at::Tensor(const at::Tensor& input, const OptionalTensor& scale, at::TensorList plan,
+                                  c10::SymIntArrayRef sizes);
 using ScaleGradSignature = at::Tensor(std::int64_t kind, const at::Tensor& input1, const OptionalTensor& input2,
-                                      const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
-                                      const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1,
-                                      const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2, bool out_accumulated);
+                                      const at::Tensor& grad, at::TensorList plan, c10::SymIntArrayRef sizes,
+                                      bool out_accumulated);
 using ProductBackwardSignature = std::vector<at::Tensor>(std::int64_t kind, const at::Tensor& input1,
                                                          const OptionalTensor& input2, const OptionalTensor& scale,
-                                                         const at::Tensor& grad, const at::Tensor& plan,
-                                                         at::IntArrayRef meta, const OptionalTensor& plan_bwd1,
-                                                         at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2,
-                                                         at::IntArrayRef meta_bwd2, bool out_accumulated,
+                                                         const at::Tensor& grad, at::TensorList plan,
+                                                         c10::SymIntArrayRef sizes, bool out_accumulated,
                                                          at::IntArrayRef wanted);
 using RawSignature = at::Tensor(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
                                 const OptionalTensor& index1, const OptionalTensor& index2,
                                 const OptionalTensor& seg_out, const OptionalTensor& gather_index,
                                 const OptionalTensor& index_out, std::optional<c10::SymInt> out_size,
                                 bool out_accumulated);
-using DerivePlanSignature = at::Tensor(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view,
-                                       std::int64_t rows, bool unary);
+using DerivePlanSignature = at::Tensor(const at::Tensor& plan, c10::SymIntArrayRef sizes, std::int64_t view,
+                                       c10::SymInt rows, bool unary);
 
 using WorkspaceSignature = std::int64_t(std::int64_t kind, const at::Tensor& input1, const OptionalTensor& input2,
-                                        const at::Tensor& plan, at::IntArrayRef meta, bool out_accumulated);
+                                        at::TensorList plan, c10::SymIntArrayRef sizes, bool out_accumulated);
 
 /// A product, or sparse scale (without y) for Kind::scale.
 at::Tensor call_product(Kind kind, const at::Tensor& x, const at::Tensor& y, const OptionalTensor& scale,
@@ -64,7 +60,7 @@ std::vector<at::Tensor> call_product_backward(Kind kind, const at::Tensor& x, co
 /// The bytes that a product allocates beside its output.
 std::int64_t call_workspace(Kind kind, const at::Tensor& x, const at::Tensor& y, const Plan& plan, bool accumulated);
 
-at::Tensor call_derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
-                            bool unary);
+at::Tensor call_derive_plan(const at::Tensor& plan, const PlanSizes& sizes, structure::View view,
+                            const c10::SymInt& rows, bool unary);
 
 }  // namespace lacewing::products

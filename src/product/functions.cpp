@@ -26,15 +26,15 @@ std::optional<InfoPlan> usable(const Info& fwd, const std::optional<Info>& bwd, 
   if (!bwd) {
     return std::nullopt;
   }
-  const PlanMeta forward = PlanMeta::from(fwd.plan().meta);
-  const PlanMeta backward = PlanMeta::from(bwd->plan().meta);
+  const PlanMeta forward = PlanMeta::from(fwd.plan().sizes);
+  const PlanMeta backward = PlanMeta::from(bwd->plan().sizes);
   const bool same_terms = backward.hash == (second ? forward.hash_bwd2 : forward.hash_bwd1);
   const bool other_order =
       fwd.scale() && (backward.order_hash != forward.order_hash || backward.entries != forward.entries);
   return same_terms && other_order ? std::nullopt : std::optional<InfoPlan>(bwd->plan());
 }
 
-Plan to_plan(const std::optional<InfoPlan>& plan) { return plan ? Plan{plan->array, plan->meta} : Plan{}; }
+Plan to_plan(const std::optional<InfoPlan>& plan) { return plan ? Plan(plan->array, plan->sizes) : Plan(); }
 
 /// The rows of an operand with so many channel dims; 0 where its rank is wrong, which the op reports.
 std::int64_t rows_of(const at::Tensor& tensor, products::Channels channels) {
@@ -52,14 +52,14 @@ at::Tensor apply(Kind kind, const at::Tensor& input1, const at::Tensor& input2, 
   const std::optional<at::Tensor>& scale = info.scale();
   std::optional<InfoPlan> bwd1 = usable(info, info_bwd1, false);
   std::optional<InfoPlan> bwd2 = usable(info, info_bwd2, true);
-  const PlanMeta meta = PlanMeta::from(info.plan().meta);
+  const PlanMeta meta = PlanMeta::from(info.plan().sizes);
   const bool differentiable =
       c10::GradMode::is_enabled() && (needs_grad(input1) || needs_grad(input2) || (scale && needs_grad(*scale)));
   if (differentiable && meta.need1 <= in1 && meta.need2 <= in2) {
     bwd1 = bwd1 ? bwd1 : info.backward_plan(1, in1, in2);
     bwd2 = bwd2 ? bwd2 : info.backward_plan(2, in1, in2);
   }
-  const Plans plans{Plan{info.plan().array, info.plan().meta}, to_plan(bwd1), to_plan(bwd2)};
+  const Plans plans{to_plan(info.plan()), to_plan(bwd1), to_plan(bwd2)};
   return products::call_product(kind, input1, input2, scale, plans, out_accumulated);
 }
 
@@ -79,17 +79,17 @@ at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& given,
   const std::optional<at::Tensor>& scale = info_fwd.scale();
   std::optional<InfoPlan> bwd = usable(info_fwd, info_bwd, false);
   const bool differentiable = c10::GradMode::is_enabled() && (needs_grad(input) || (scale && needs_grad(*scale)));
-  if (!bwd && differentiable && input.dim() >= 2 && PlanMeta::from(info_fwd.plan().meta).need1 <= input.size(-2)) {
+  if (!bwd && differentiable && input.dim() >= 2 && PlanMeta::from(info_fwd.plan().sizes).need1 <= input.size(-2)) {
     bwd = info_fwd.backward_plan(input.size(-2));
   }
-  const Plans plans{Plan{info_fwd.plan().array, info_fwd.plan().meta}, to_plan(bwd), Plan{}};
+  const Plans plans{to_plan(info_fwd.plan()), to_plan(bwd), Plan{}};
   return products::call_product(Kind::scale, input, {}, scale, plans, false);
 }
 
 std::int64_t workspace_bytes(const std::string& op, const at::Tensor& input1, const at::Tensor& input2,
                              const InfoPlan& plan, bool out_accumulated) {
   return products::call_workspace(products::kind_named("workspace_bytes", op, /*also_scale=*/true), input1, input2,
-                                  {plan.array, plan.meta}, out_accumulated);
+                                  {plan.array, plan.sizes}, out_accumulated);
 }
 
 }  // namespace lacewing

@@ -32,7 +32,7 @@ ProductCall::ProductCall(Kind kind, const at::Tensor& x, const at::Tensor& y, Pl
     : kind_(kind), plans_(std::move(plans)), accumulated_(accumulated) {
   const KindTraits& op = traits(kind);
   const auto rows_of = [](const at::Tensor& tensor, Channels channels) {
-    return tensor.sym_size(-1 - channels.count()).guard_int(__FILE__, __LINE__);
+    return tensor.sym_size(-1 - channels.count());
   };
   const auto batch_of = [](const at::Tensor& tensor, Channels channels) {
     return has_batch(tensor, channels) ? Batch{true, tensor.sym_size(0)} : Batch{};
@@ -43,12 +43,11 @@ ProductCall::ProductCall(Kind kind, const at::Tensor& x, const at::Tensor& y, Pl
     batch1_ = batch_of(x, op.x);
     batch2_ = batch_of(y, op.y);
   }
-  const structure::PlanMeta forward = plans_[0].description();
   if (plans_[1].present()) {
-    check_backward_plan(kind, unary() ? "info_bwd" : "info_bwd1", false, forward, plans_[1].meta, rows1_);
+    check_backward_plan(kind, unary() ? "info_bwd" : "info_bwd1", false, plans_[0].sizes, plans_[1].sizes, rows1_);
   }
   if (plans_[2].present()) {
-    check_backward_plan(kind, "info_bwd2", true, forward, plans_[2].meta, rows2_);
+    check_backward_plan(kind, "info_bwd2", true, plans_[0].sizes, plans_[2].sizes, rows2_);
   }
 }
 

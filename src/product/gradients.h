@@ -50,8 +50,8 @@ class ProductCall {
   Kind kind_;
   Plans plans_;
   bool accumulated_;
-  std::int64_t rows1_ = 0;
-  std::int64_t rows2_ = 0;
+  c10::SymInt rows1_ = 0;
+  c10::SymInt rows2_ = 0;
   Batch batch1_, batch2_;
 };
 

@@ -21,16 +21,22 @@ namespace {
 using products::OptionalTensor;
 using structure::PlanMeta;
 
-InfoPlan plan_of(const at::Tensor& array, const at::Tensor& meta) {
-  const std::int64_t* const values = meta.const_data_ptr<std::int64_t>();
-  return {array, {values, values + meta.numel()}};
-}
+PlanMeta description(const InfoPlan& plan) { return PlanMeta::from(plan.sizes); }
 
-PlanMeta description(const InfoPlan& plan) { return PlanMeta::from(plan.meta); }
+/// The plans of triples, in the order of the views.
+std::vector<InfoPlan> split(const std::tuple<std::vector<at::Tensor>, std::vector<std::int64_t>>& parts) {
+  const auto& [arrays, sizes] = parts;
+  std::vector<InfoPlan> plans;
+  for (const at::Tensor& array : arrays) {
+    const auto begin = sizes.begin() + static_cast<std::ptrdiff_t>(plans.size() * PlanMeta::size);
+    plans.push_back({array, {begin, begin + static_cast<std::ptrdiff_t>(PlanMeta::size)}});
+  }
+  return plans;
+}
 
 /// A plan that a builder hands over.
 InfoPlan checked(InfoPlan plan, const char* op) {
-  TORCH_CHECK(plan.array.defined() && plan.meta.size() == PlanMeta::size &&
+  TORCH_CHECK(plan.array.defined() && plan.sizes.size() == PlanMeta::size &&
                   (description(plan).is_dynamic() || plan.array.numel() == description(plan).length()),
               "[lacewing.", op, "] the plan is empty or its integers do not describe its array");
   return plan;
@@ -121,13 +127,14 @@ OptionalTensor by_entry(const InfoPlan& plan, const void* kernels::Terms::*part)
 
 InfoPlan moved(const InfoPlan& plan, at::Device device) {
   const OutsideTransforms outside;
-  return {plan.array.to(device), plan.meta};
+  return {plan.array.to(device), plan.sizes};
 }
 
 /// Outside of torch.func's transforms, which would wrap the plan for as long as they run: it is kept longer.
 InfoPlan derived_plan(const InfoPlan& plan, const PlanMeta& meta, structure::View view, std::int64_t rows, bool unary) {
   const OutsideTransforms outside;
-  return {products::call_derive_plan(plan.array, meta.to_vector(), static_cast<std::int64_t>(view), rows, unary),
+  const products::Plan settled(plan.array, meta.to_vector());
+  return {products::call_derive_plan(plan.array, settled.sizes, view, rows, unary),
           structure::derived_meta(meta, view, rows, unary).to_vector()};
 }
 
@@ -166,11 +173,11 @@ struct SparseProductInfo::State {
 
 SparseProductInfo::SparseProductInfo(const Fields& fields, const char* op) {
   auto state = std::make_shared<State>();
-  const auto [array, meta] =
+  const auto [array, sizes] =
       products::product_plan(length_of(fields.scale, op), fields.index1, fields.index2, fields.seg_out,
                              fields.gather_index, fields.index_out, fields.out_size, /*unary=*/false, op);
   const bool indexed = fields.index1 || fields.index2 || fields.seg_out || fields.gather_index || fields.index_out;
-  state->plan = plan_of(indexed || !fields.scale ? array : array.to(fields.scale->device()), meta);
+  state->plan = {indexed || !fields.scale ? array : array.to(fields.scale->device()), sizes};
   state->fields = copied(fields);
   state_ = std::move(state);
 }
@@ -239,9 +246,9 @@ SparseProductInfo sparse_product_info(const std::optional<at::Tensor>& index1, c
                                       const std::optional<at::Tensor>& index, const std::optional<at::Tensor>& scale,
                                       std::optional<std::int64_t> out_size) {
   const char* const op = "sparse_product_info";
-  const auto parts = products::sorted_plans(index1, index2, index, length_of(scale, op).value_or(-1), out_size, {}, {},
-                                            /*unary=*/false, /*forward_only=*/true, op);
-  return {scale, plan_of(parts[0], parts[1])};
+  const auto plans = split(products::sorted_plans(index1, index2, index, length_of(scale, op).value_or(-1), out_size,
+                                                  {}, {}, /*unary=*/false, /*forward_only=*/true, op));
+  return {scale, plans[0]};
 }
 
 SparseProductInfos sparse_product_infos(const std::optional<at::Tensor>& index1,
@@ -249,10 +256,9 @@ SparseProductInfos sparse_product_infos(const std::optional<at::Tensor>& index1,
                                         const std::optional<at::Tensor>& scale, std::optional<std::int64_t> out_size,
                                         std::optional<std::int64_t> in1_size, std::optional<std::int64_t> in2_size) {
   const char* const op = "sparse_product_infos";
-  const auto parts = products::sorted_plans(index1, index2, index, length_of(scale, op).value_or(-1), out_size,
-                                            in1_size, in2_size, /*unary=*/false, /*forward_only=*/false, op);
-  return {
-      {scale, plan_of(parts[0], parts[1])}, {scale, plan_of(parts[2], parts[3])}, {scale, plan_of(parts[4], parts[5])}};
+  const auto plans = split(products::sorted_plans(index1, index2, index, length_of(scale, op).value_or(-1), out_size,
+                                                  in1_size, in2_size, /*unary=*/false, /*forward_only=*/false, op));
+  return {{scale, plans[0]}, {scale, plans[1]}, {scale, plans[2]}};
 }
 
 SparseProductInfos derive_backward(const SparseProductInfo& given, std::int64_t in1_size, std::int64_t in2_size) {
@@ -294,11 +300,11 @@ struct SparseScaleInfo::State {
 
 SparseScaleInfo::SparseScaleInfo(const Fields& fields, const char* op) {
   auto state = std::make_shared<State>();
-  const auto [array, meta] =
+  const auto [array, sizes] =
       products::product_plan(length_of(fields.scale, op), fields.index, std::nullopt, fields.seg_out,
                              fields.gather_index, std::nullopt, fields.out_size, /*unary=*/true, op);
-  state->plan =
-      plan_of(fields.index || fields.seg_out || !fields.scale ? array : array.to(fields.scale->device()), meta);
+  const bool indexed = fields.index || fields.seg_out || fields.gather_index;
+  state->plan = {indexed || !fields.scale ? array : array.to(fields.scale->device()), sizes};
   state->fields = copied(fields);
   state_ = std::move(state);
 }
@@ -365,9 +371,9 @@ SparseScaleInfos sparse_scale_infos(const std::optional<at::Tensor>& index_out,
                                     const std::optional<at::Tensor>& index_in, const std::optional<at::Tensor>& scale,
                                     std::optional<std::int64_t> out_size, std::optional<std::int64_t> in_size) {
   const char* const op = "sparse_scale_infos";
-  const auto parts = products::sorted_plans(index_in, std::nullopt, index_out, length_of(scale, op).value_or(-1),
-                                            out_size, in_size, {}, /*unary=*/true, /*forward_only=*/false, op);
-  return {{scale, plan_of(parts[0], parts[1])}, {scale, plan_of(parts[2], parts[3])}};
+  const auto plans = split(products::sorted_plans(index_in, std::nullopt, index_out, length_of(scale, op).value_or(-1),
+                                                  out_size, in_size, {}, /*unary=*/true, /*forward_only=*/false, op));
+  return {{scale, plans[0]}, {scale, plans[1]}};
 }
 
 }  // namespace lacewing

@@ -36,7 +36,7 @@ kernels::ProductArgs arguments(Kind kind, const ProductShape& shape, const at::T
   args.accumulate = accumulated;
   args.x = operand(x, shape.x_batched, op.x);
   args.y = operand(y, shape.y_batched, op.y);
-  args.terms = structure::terms_of(op.mirrored ? shape.plan.mirror() : shape.plan, plan.const_data_ptr());
+  args.terms = structure::terms_of(known(op.mirrored ? shape.plan.mirror() : shape.plan), plan.const_data_ptr());
   if (op.mirrored) {
     std::swap(args.x, args.y);
   }

@@ -2,7 +2,6 @@
 #include "product/plan_ops.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/tensor.h>
 #include <torch/library.h>
 
 #include <lacewing/backend.h>
@@ -15,18 +14,13 @@
 #include "structure/plan_builder.h"
 
 namespace lacewing::products {
-namespace {
 
 using structure::PlanMeta;
 
-at::Tensor meta_tensor(const PlanMeta& meta) { return at::tensor(meta.to_vector(), at::kLong); }
-
-}  // namespace
-
-std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entries, const OptionalTensor& index1,
-                                                const OptionalTensor& index2, const OptionalTensor& seg_out,
-                                                const OptionalTensor& gather_index, const OptionalTensor& index_out,
-                                                std::optional<std::int64_t> out_size, bool unary, std::string_view op) {
+std::tuple<at::Tensor, std::vector<std::int64_t>> product_plan(
+    std::optional<std::int64_t> entries, const OptionalTensor& index1, const OptionalTensor& index2,
+    const OptionalTensor& seg_out, const OptionalTensor& gather_index, const OptionalTensor& index_out,
+    std::optional<std::int64_t> out_size, bool unary, std::string_view op) {
   const OutsideTransforms outside;
   FieldChecker check{op, std::nullopt};
   const char* const name1 = unary ? "index" : "index1";
@@ -115,18 +109,30 @@ std::tuple<at::Tensor, at::Tensor> product_plan(std::optional<std::int64_t> entr
   return with_memory(check, [&] {
     PlanMemory memory;
     const PlanMeta meta = structure::build_from_fields(fields, memory.allocate());
-    return std::make_tuple(memory.array.to(check.device.value_or(at::kCPU)), meta_tensor(meta));
+    return std::make_tuple(memory.array.to(check.device.value_or(at::kCPU)), meta.to_vector());
   });
 }
 
 namespace {
 
+/// Arrays, and their numbers one after the other.
+struct PlanParts {
+  std::vector<at::Tensor> arrays;
+  std::vector<std::int64_t> sizes;
+
+  void add(const at::Tensor& array, const PlanMeta& meta) {
+    arrays.push_back(array);
+    const std::vector<std::int64_t> numbers = meta.to_vector();
+    sizes.insert(sizes.end(), numbers.begin(), numbers.end());
+  }
+};
+
 /// Of indices on a device: forward, backward1, backward2, those that are asked for. Nothing where an index or a size
 /// does not fit: the host names it.
-std::optional<std::vector<at::Tensor>> sorted_plans_on_device(const index::DeviceTriples& triples,
-                                                              std::optional<std::int64_t> out_size,
-                                                              std::optional<std::int64_t> in1_size,
-                                                              std::optional<std::int64_t> in2_size, bool forward_only) {
+std::optional<PlanParts> sorted_plans_on_device(const index::DeviceTriples& triples,
+                                                std::optional<std::int64_t> out_size,
+                                                std::optional<std::int64_t> in1_size,
+                                                std::optional<std::int64_t> in2_size, bool forward_only) {
   const index::TriplesScan scan = index::scan_triples(triples);
   const auto fits = [](std::int64_t limit, std::optional<std::int64_t> size) {
     return limit <= kLargestSize && limit <= size.value_or(limit);
@@ -145,21 +151,19 @@ std::optional<std::vector<at::Tensor>> sorted_plans_on_device(const index::Devic
   }
   std::vector<index::DevicePlan> plans = index::build_sorted(triples, scan, requests);
   std::reverse(plans.begin() + 1, plans.end());
-  std::vector<at::Tensor> parts;
+  PlanParts parts;
   for (const index::DevicePlan& plan : plans) {
-    parts.push_back(plan.array);
-    parts.push_back(meta_tensor(plan.meta));
+    parts.add(plan.array, plan.meta);
   }
   return parts;
 }
 
 }  // namespace
 
-std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const OptionalTensor& index2,
-                                     const OptionalTensor& index, std::int64_t entries,
-                                     std::optional<std::int64_t> out_size, std::optional<std::int64_t> in1_size,
-                                     std::optional<std::int64_t> in2_size, bool unary, bool forward_only,
-                                     std::string_view op) {
+std::tuple<std::vector<at::Tensor>, std::vector<std::int64_t>> sorted_plans(
+    const OptionalTensor& index1, const OptionalTensor& index2, const OptionalTensor& index, std::int64_t entries,
+    std::optional<std::int64_t> out_size, std::optional<std::int64_t> in1_size, std::optional<std::int64_t> in2_size,
+    bool unary, bool forward_only, std::string_view op) {
   const OutsideTransforms outside;
   FieldChecker check{op, std::nullopt};
   check.size("out_size", out_size);
@@ -187,7 +191,7 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
     given.unary = unary;
     given.device = *check.device;
     if (auto plans = sorted_plans_on_device(given, out_size, in1_size, in2_size, forward_only)) {
-      return *std::move(plans);
+      return {std::move(plans->arrays), std::move(plans->sizes)};
     }
   }
 
@@ -230,29 +234,34 @@ std::vector<at::Tensor> sorted_plans(const OptionalTensor& index1, const Optiona
     }
     const std::vector<PlanMeta> metas = structure::build_sorted(triples, requests, torch_executor());
     const at::Device device = check.device.value_or(at::kCPU);
-    std::vector<at::Tensor> parts;
+    PlanParts parts;
     for (const std::size_t view : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
       for (std::size_t i = 0; i < requests.size(); ++i) {
         if (static_cast<std::size_t>(requests[i].view) == view) {
-          parts.push_back(memory[view].array.to(device));
-          parts.push_back(meta_tensor(metas[i]));
+          parts.add(memory[view].array.to(device), metas[i]);
         }
       }
     }
-    return parts;
+    return std::make_tuple(std::move(parts.arrays), std::move(parts.sizes));
   });
 }
 
 namespace {
 
-std::vector<std::int64_t> derived_meta(at::IntArrayRef meta, std::int64_t view, std::int64_t rows, bool unary) {
-  TORCH_CHECK(view == 1 || (view == 2 && !unary), "[lacewing.derived_meta] view must be 1 or 2, not ", view);
-  return structure::derived_meta(read_meta("derived_meta", meta), static_cast<structure::View>(view), rows, unary)
+PlanMeta read_meta(const char* op, at::IntArrayRef sizes) {
+  TORCH_CHECK(sizes.size() == PlanMeta::size, "[lacewing.", op, "] sizes must have ", PlanMeta::size, " integers, not ",
+              sizes.size());
+  return PlanMeta::from(sizes);
+}
+
+std::vector<std::int64_t> derived_sizes(at::IntArrayRef sizes, std::int64_t view, std::int64_t rows, bool unary) {
+  TORCH_CHECK(view == 1 || (view == 2 && !unary), "[lacewing.derived_sizes] view must be 1 or 2, not ", view);
+  return structure::derived_meta(read_meta("derived_sizes", sizes), static_cast<structure::View>(view), rows, unary)
       .to_vector();
 }
 
-std::vector<std::int64_t> resolved_meta(at::IntArrayRef meta, std::int64_t rows) {
-  return read_meta("resolved_meta", meta).resolved(rows).to_vector();
+std::vector<std::int64_t> resolved_sizes(at::IntArrayRef sizes, std::int64_t rows) {
+  return read_meta("resolved_sizes", sizes).resolved(rows).to_vector();
 }
 
 void set_backend_by_name(std::string_view name) {
@@ -276,8 +285,8 @@ std::string isa_name() {
 TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) {
   m.impl("product_plan", product_plan);
   m.impl("sorted_plans", sorted_plans);
-  m.impl("derived_meta", derived_meta);
-  m.impl("resolved_meta", resolved_meta);
+  m.impl("derived_sizes", derived_sizes);
+  m.impl("resolved_sizes", resolved_sizes);
   m.impl("set_backend", set_backend_by_name);
   m.impl("get_backend", backend_name);
   m.impl("cpu_isa", isa_name);

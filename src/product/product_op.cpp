@@ -26,6 +26,8 @@ namespace {
 using kernels::ProductArgs;
 using structure::PlanMeta;
 
+constexpr const char* kScaleGrad = "product_scale_grad";
+
 void run(const ProductArgs& args, const at::Tensor& z) {
   if (backend() == Backend::reference) {
     return kernels::reference::product(args);
@@ -83,15 +85,23 @@ std::int64_t batch_copy_bytes(const at::Tensor& tensor) {
   return view ? 0 : static_cast<std::int64_t>(tensor.nbytes());
 }
 
-at::Tensor forward(Kind kind, const at::Tensor& x, const at::Tensor& y, const OptionalTensor& scale,
-                   const at::Tensor& plan, at::IntArrayRef meta, bool accumulated) {
-  const ProductShape shape = check_product(kind, x, y, scale, plan, meta, accumulated);
+/// The plan of the value alone.
+Plan value_plan(const char* op, at::TensorList plan, c10::SymIntArrayRef sizes) {
+  return read_plans(op, plan, sizes)[0];
+}
+
+/// A plan on the host.
+Plan host(const Plan& plan) { return {plan.array->cpu(), plan.sizes}; }
+
+at::Tensor forward(Kind kind, const at::Tensor& x, const at::Tensor& y, const OptionalTensor& scale, const Plan& plan,
+                   bool accumulated) {
+  const ProductShape shape = check_product(kind, x, y, scale, plan, accumulated);
   check_memory(traits(kind).name, {{kind == Kind::scale ? "input" : "input1", x},
                                    {"input2", y},
                                    {"scale", scale.value_or(at::Tensor())},
-                                   {"the info", plan}});
+                                   {"the info", *plan.array}});
   if (on_host(x)) {
-    return forward(kind, host(x), host(y), host(scale), host(plan), meta, accumulated).to(x.device());
+    return forward(kind, host(x), host(y), host(scale), host(plan), accumulated).to(x.device());
   }
   const c10::DeviceGuard guard(x.device());
   const at::ScalarType type = common_type(x, y);
@@ -105,7 +115,7 @@ at::Tensor forward(Kind kind, const at::Tensor& x, const at::Tensor& y, const Op
   const at::Tensor typed_x = channels_together(kind, cast(x, type), traits(kind).x);
   const at::Tensor typed_y = channels_together(kind, cast(y, type), traits(kind).y);
   const at::Tensor typed_scale = scale ? cast(*scale, type).contiguous() : at::Tensor();
-  ProductArgs args = arguments(kind, shape, typed_x, typed_y, plan, accumulated);
+  ProductArgs args = arguments(kind, shape, typed_x, typed_y, *plan.array, accumulated);
   args.z = operand(z, shape.z_batched, traits(kind).z);
   args.scale = typed_scale.defined() ? typed_scale.const_data_ptr() : nullptr;
   args.conjugate_scale = typed_scale.defined() && typed_scale.is_conj();
@@ -114,69 +124,72 @@ at::Tensor forward(Kind kind, const at::Tensor& x, const at::Tensor& y, const Op
 }
 
 template <Kind kind>
-at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
-                   const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor&, at::IntArrayRef,
-                   const OptionalTensor&, at::IntArrayRef, bool out_accumulated) {
-  return forward(kind, input1, input2, scale, plan, meta, out_accumulated);
+at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale, at::TensorList plan,
+                   c10::SymIntArrayRef sizes, bool out_accumulated) {
+  return forward(kind, input1, input2, scale, value_plan(traits(kind).name, plan, sizes), out_accumulated);
 }
 
-at::Tensor scale_op(const at::Tensor& input, const OptionalTensor& scale, const at::Tensor& plan, at::IntArrayRef meta,
-                    const OptionalTensor&, at::IntArrayRef) {
-  check_product(Kind::scale, input, {}, scale, plan, meta, false);
-  const at::Tensor z = forward(Kind::scale, as_batch(input), {}, scale, plan, meta, false);
+at::Tensor scale_op(const at::Tensor& input, const OptionalTensor& scale, at::TensorList plan,
+                    c10::SymIntArrayRef sizes) {
+  const Plan value = value_plan(traits(Kind::scale).name, plan, sizes);
+  check_product(Kind::scale, input, {}, scale, value, false);
+  const at::Tensor z = forward(Kind::scale, as_batch(input), {}, scale, value, false);
   if (input.dim() == 3) {
     return z;
   }
-  at::DimVector sizes(input.sizes());
-  sizes[sizes.size() - 2] = z.size(1);
-  return z.view(sizes);
+  at::DimVector dims(input.sizes());
+  dims[dims.size() - 2] = z.size(1);
+  return z.view(dims);
 }
 
-at::Tensor scale_grad(std::int64_t kind_number, const at::Tensor& input1, const OptionalTensor& input2,
-                      const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta,
-                      const OptionalTensor& plan_bwd1, at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2,
-                      at::IntArrayRef meta_bwd2, bool out_accumulated) {
-  const Kind kind = kind_of("product_scale_grad", kind_number);
-  check_memory("product_scale_grad",
-               {{"input1", input1}, {"input2", input2.value_or(at::Tensor())}, {"grad", grad}, {"the info", plan}});
+at::Tensor scale_grad(Kind kind, const at::Tensor& input1, const OptionalTensor& input2, const at::Tensor& grad,
+                      const Plan& plan, bool out_accumulated) {
+  check_memory(
+      kScaleGrad,
+      {{"input1", input1}, {"input2", input2.value_or(at::Tensor())}, {"grad", grad}, {"the info", *plan.array}});
   if (on_host(input1)) {
-    return scale_grad(kind_number, host(input1), host(input2), host(grad), host(plan), meta, plan_bwd1, meta_bwd1,
-                      plan_bwd2, meta_bwd2, out_accumulated)
-        .to(input1.device());
+    return scale_grad(kind, host(input1), host(input2), host(grad), host(plan), out_accumulated).to(input1.device());
   }
   const bool unary = kind == Kind::scale;
   const at::Tensor x = unary ? as_batch(input1) : input1;
   const at::Tensor y = input2.value_or(at::Tensor());
   const at::Tensor g = unary ? as_batch(grad) : grad;
-  const ProductShape shape = check_product(kind, x, y, std::nullopt, plan, meta, out_accumulated);
+  const ProductShape shape = check_product(kind, x, y, std::nullopt, plan, out_accumulated);
   check_grad(kind, shape, x, g);
   const c10::DeviceGuard guard(x.device());
   const at::ScalarType type = at::promote_types(common_type(x, y), g.scalar_type());
-  const at::Tensor out = empty_result({shape.plan.entries}, x.options().dtype(type));
+  const at::Tensor out = empty_result({shape.plan.entries.expect_int()}, x.options().dtype(type));
   if (out.numel() == 0 || shape.batch == 0 || shape.extent_a == 0 || shape.extent_b == 0) {
     return out.zero_();
   }
   const at::Tensor typed_x = cast(x, type);
   const at::Tensor typed_y = cast(y, type);
   const at::Tensor typed_grad = cast(g, type);
-  kernels::ScaleGradArgs args{arguments(kind, shape, typed_x, typed_y, plan, false), out.mutable_data_ptr()};
+  kernels::ScaleGradArgs args{arguments(kind, shape, typed_x, typed_y, *plan.array, false), out.mutable_data_ptr()};
   args.product.z = operand(typed_grad, shape.z_batched, traits(kind).z);
   run(args, out);
   return out;
 }
 
+at::Tensor scale_grad_op(std::int64_t kind, const at::Tensor& input1, const OptionalTensor& input2,
+                         const at::Tensor& grad, at::TensorList plan, c10::SymIntArrayRef sizes, bool out_accumulated) {
+  return scale_grad(kind_of(kScaleGrad, kind), input1, input2, grad, value_plan(kScaleGrad, plan, sizes),
+                    out_accumulated);
+}
+
 std::int64_t product_workspace(std::int64_t kind_number, const at::Tensor& input1, const OptionalTensor& input2,
-                               const at::Tensor& plan, at::IntArrayRef meta, bool out_accumulated) {
+                               at::TensorList arrays, c10::SymIntArrayRef sizes, bool out_accumulated) {
   const Kind kind = kind_of("product_workspace", kind_number);
+  const Plan plan = value_plan("product_workspace", arrays, sizes);
   const at::Tensor y = input2.value_or(at::Tensor());
-  const ProductShape given = check_product(kind, input1, y, std::nullopt, plan, meta, out_accumulated);
+  const ProductShape given = check_product(kind, input1, y, std::nullopt, plan, out_accumulated);
   std::int64_t copied = kind == Kind::scale ? batch_copy_bytes(input1) : 0;
   if (backend() == Backend::reference || given.batch == 0) {
     return copied;
   }
   const at::Tensor x = kind == Kind::scale ? as_batch(input1) : input1;
-  const ProductShape shape = check_product(kind, x, y, std::nullopt, plan, meta, out_accumulated);
-  ProductArgs args = arguments(kind, shape, x, y, plan, out_accumulated);
+  const ProductShape shape = check_product(kind, x, y, std::nullopt, plan, out_accumulated);
+  ProductArgs args = arguments(kind, shape, x, y, *plan.array, out_accumulated);
   for (const auto& [tensor, channels] : {std::pair(x, traits(kind).x), std::pair(y, traits(kind).y)}) {
     if (has_channels_apart(kind, tensor, channels)) {
       copied += tensor.numel() * tensor.element_size();
@@ -187,14 +200,13 @@ std::int64_t product_workspace(std::int64_t kind_number, const at::Tensor& input
                                     : kernels::cpu::product_workspace(args, torch_executor().max_threads()));
 }
 
-PlanMeta check_derivable(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
-                         bool unary) {
-  TORCH_CHECK(meta.size() == PlanMeta::size && (view == 1 || (view == 2 && !unary)),
-              "[lacewing.derive_plan] meta must have ", PlanMeta::size, " integers and view must be 1 or 2");
-  const PlanMeta from = PlanMeta::from({meta.data(), meta.size()});
+PlanSizes check_derivable(const at::Tensor& plan, c10::SymIntArrayRef sizes, std::int64_t view, const c10::SymInt& rows,
+                          bool unary) {
+  PlanSizes from = read_sizes("derive_plan", sizes);
+  TORCH_CHECK(view == 1 || (view == 2 && !unary), "[lacewing.derive_plan] view must be 1 or 2, not ", view);
   TORCH_CHECK(!from.is_dynamic() && from.terms >= 0 && from.rows >= 0 && plan.sym_numel() == from.length(),
-              "[lacewing.derive_plan] meta does not describe the plan");
-  const std::int64_t needed = view == 1 ? from.need1 : from.need2;
+              "[lacewing.derive_plan] sizes do not describe the plan");
+  const c10::SymInt& needed = view == 1 ? from.need1 : from.need2;
   const char* const size = unary ? "in_size" : view == 1 ? "in1_size" : "in2_size";
   TORCH_CHECK(rows <= kLargestSize, "[lacewing.derive_backward] ", size, " must lie in [0, ", kLargestSize, "], not ",
               rows);
@@ -206,8 +218,10 @@ PlanMeta check_derivable(const at::Tensor& plan, at::IntArrayRef meta, std::int6
   return from;
 }
 
-at::Tensor derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows, bool unary) {
-  const PlanMeta from = check_derivable(plan, meta, view, rows, unary);
+at::Tensor derive_plan(const at::Tensor& plan, c10::SymIntArrayRef sizes, std::int64_t view, c10::SymInt symbolic_rows,
+                       bool unary) {
+  const PlanMeta from = known(check_derivable(plan, sizes, view, symbolic_rows, unary));
+  const std::int64_t rows = symbolic_rows.expect_int();
   const auto which = static_cast<structure::View>(view);
   const PlanMeta derived = structure::derived_meta(from, which, rows, unary);
   if (plan.is_cuda()) {
@@ -226,44 +240,45 @@ at::Tensor empty_like_plan(const at::Tensor& x, const ProductShape& shape, Chann
 
 template <Kind kind>
 at::Tensor product_meta(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
-                        const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor&, at::IntArrayRef,
-                        const OptionalTensor&, at::IntArrayRef, bool out_accumulated) {
-  const ProductShape shape = check_product(kind, input1, input2, scale, plan, meta, out_accumulated);
+                        at::TensorList plan, c10::SymIntArrayRef sizes, bool out_accumulated) {
+  const Plan value = value_plan(traits(kind).name, plan, sizes);
+  const ProductShape shape = check_product(kind, input1, input2, scale, value, out_accumulated);
   return empty_like_plan(input1, shape, traits(kind).z, common_type(input1, input2));
 }
 
-at::Tensor scale_op_meta(const at::Tensor& input, const OptionalTensor& scale, const at::Tensor& plan,
-                         at::IntArrayRef meta, const OptionalTensor&, at::IntArrayRef) {
-  const ProductShape shape = check_product(Kind::scale, input, {}, scale, plan, meta, false);
-  c10::SymDimVector sizes(input.sym_sizes());
-  sizes[sizes.size() - 2] = shape.plan.rows;
-  return at::empty_symint(sizes, input.options());
+at::Tensor scale_op_meta(const at::Tensor& input, const OptionalTensor& scale, at::TensorList plan,
+                         c10::SymIntArrayRef sizes) {
+  const Plan value = value_plan(traits(Kind::scale).name, plan, sizes);
+  const ProductShape shape = check_product(Kind::scale, input, {}, scale, value, false);
+  c10::SymDimVector dims(input.sym_sizes());
+  dims[dims.size() - 2] = shape.plan.rows;
+  return at::empty_symint(dims, input.options());
 }
 
 at::Tensor scale_grad_meta(std::int64_t kind, const at::Tensor& input1, const OptionalTensor& input2,
-                           const at::Tensor& grad, const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor&,
-                           at::IntArrayRef, const OptionalTensor&, at::IntArrayRef, bool out_accumulated) {
+                           const at::Tensor& grad, at::TensorList plan, c10::SymIntArrayRef sizes,
+                           bool out_accumulated) {
   const at::Tensor y = input2.value_or(at::Tensor());
-  const ProductShape shape =
-      check_product(kind_of("product_scale_grad", kind), input1, y, std::nullopt, plan, meta, out_accumulated);
-  TORCH_CHECK(grad.device() == input1.device(), "[lacewing.product_scale_grad] grad is on ", grad.device(),
+  const Plan value = value_plan(kScaleGrad, plan, sizes);
+  const ProductShape shape = check_product(kind_of(kScaleGrad, kind), input1, y, std::nullopt, value, out_accumulated);
+  TORCH_CHECK(grad.device() == input1.device(), "[lacewing.", kScaleGrad, "] grad is on ", grad.device(),
               " but input1 is on ", input1.device());
   const at::ScalarType type = at::promote_types(common_type(input1, y), grad.scalar_type());
-  return at::empty({shape.plan.entries}, input1.options().dtype(type));
+  return at::empty_symint({shape.plan.entries}, input1.options().dtype(type));
 }
 
-at::Tensor derive_plan_meta(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
+at::Tensor derive_plan_meta(const at::Tensor& plan, c10::SymIntArrayRef sizes, std::int64_t view, c10::SymInt rows,
                             bool unary) {
-  const PlanMeta from = check_derivable(plan, meta, view, rows, unary);
-  return at::empty({structure::derived_meta(from, static_cast<structure::View>(view), rows, unary).length()},
-                   plan.options());
+  const PlanSizes from = check_derivable(plan, sizes, view, rows, unary);
+  return at::empty_symint({structure::derived_meta(from, static_cast<structure::View>(view), rows, unary).length()},
+                          plan.options());
 }
 
 template <std::size_t... Kinds>
 void register_device(torch::Library& m, std::index_sequence<Kinds...>) {
   (m.impl(traits(static_cast<Kind>(Kinds)).name, product<static_cast<Kind>(Kinds)>), ...);
   m.impl("sparse_scale", scale_op);
-  m.impl("product_scale_grad", scale_grad);
+  m.impl(kScaleGrad, scale_grad_op);
   m.impl("product_workspace", product_workspace);
   m.impl("derive_plan", derive_plan);
 }
@@ -272,7 +287,7 @@ template <std::size_t... Kinds>
 void register_meta(torch::Library& m, std::index_sequence<Kinds...>) {
   (m.impl(traits(static_cast<Kind>(Kinds)).name, product_meta<static_cast<Kind>(Kinds)>), ...);
   m.impl("sparse_scale", scale_op_meta);
-  m.impl("product_scale_grad", scale_grad_meta);
+  m.impl(kScaleGrad, scale_grad_meta);
   m.impl("derive_plan", derive_plan_meta);
 }
 
@@ -289,7 +304,7 @@ TORCH_LIBRARY_IMPL(lacewing, Conjugate, m) {
   for (const KindTraits& op : kTraits) {
     m.impl(op.name, torch::CppFunction::makeFallthrough());
   }
-  m.impl("product_scale_grad", torch::CppFunction::makeFallthrough());
+  m.impl(kScaleGrad, torch::CppFunction::makeFallthrough());
 }
 
 }  // namespace lacewing::products

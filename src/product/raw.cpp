@@ -82,10 +82,9 @@ at::Tensor raw(const at::Tensor& input1, const at::Tensor& input2, const Optiona
   const SparseProductInfo::Fields fields{scale, index1, index2, seg_out, gather_index, index_out, out_size};
   const SparseProductInfo info =
       resolved_for(kind, name.c_str(), SparseProductInfo(fields, name.c_str()).to(input1.device()), input1, input2);
-  const InfoPlan& plan = info.plan();
-  check_product(kind, name.c_str(), input1, input2, info.scale(), plan.array, plan.meta, out_accumulated);
-  return call_product(kind, input1, input2, info.scale(), {Plan{plan.array, plan.meta}, Plan{}, Plan{}},
-                      out_accumulated);
+  const Plan plan(info.plan().array, info.plan().sizes);
+  check_product(kind, name.c_str(), input1, input2, info.scale(), plan, out_accumulated);
+  return call_product(kind, input1, input2, info.scale(), {plan}, out_accumulated);
 }
 
 template <Kind kind>
@@ -115,9 +114,9 @@ SparseScaleInfo segment_info(const at::Tensor& input, const SparseScaleInfo::Fie
   }
   const SparseScaleInfo info = SparseScaleInfo(fields, kSegment).to(input.device()).resolved(input.size(-2));
   if (!fields.seg_out) {
-    check_segments(structure::PlanMeta::from(info.plan().meta).resolved(input.size(-2)).terms);
+    check_segments(structure::PlanMeta::from(info.plan().sizes).resolved(input.size(-2)).terms);
   }
-  check_product(Kind::scale, kSegment, input, {}, info.scale(), info.plan().array, info.plan().meta, false);
+  check_product(Kind::scale, kSegment, input, {}, info.scale(), {info.plan().array, info.plan().sizes}, false);
   return info;
 }
 
@@ -125,8 +124,7 @@ at::Tensor segment(const at::Tensor& input, const OptionalTensor& scale, const O
                    const OptionalTensor& seg, std::optional<std::int64_t> out_size,
                    const OptionalTensor& gather_index) {
   const SparseScaleInfo info = segment_info(input, {scale, index, seg, gather_index, out_size});
-  return call_product(Kind::scale, input, {}, info.scale(), {Plan{info.plan().array, info.plan().meta}, Plan{}, Plan{}},
-                      false);
+  return call_product(Kind::scale, input, {}, info.scale(), {Plan(info.plan().array, info.plan().sizes)}, false);
 }
 
 at::Tensor segment_meta(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,

@@ -10,7 +10,7 @@ namespace lacewing::products {
 /// The info with T settled, where it follows the operands; `op` is whom errors name.
 inline SparseProductInfo resolved_for(Kind kind, const char* op, const SparseProductInfo& info, const at::Tensor& x,
                                       const at::Tensor& y) {
-  if (!structure::PlanMeta::from(info.plan().meta).is_dynamic()) {
+  if (!structure::PlanMeta::from(info.plan().sizes).is_dynamic()) {
     return info;
   }
   const ProductShape shape = check_operands(kind, op, x, y, /*accumulated=*/false);

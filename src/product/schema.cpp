@@ -1,4 +1,4 @@
-// The registered ops of the product algebra. `meta` is structure::PlanMeta as integers, `plan` its array.
+// The registered ops of the product algebra. `plan` and `sizes` are one argument: see plans.h.
 #include <string>
 
 #include <torch/library.h>
@@ -10,8 +10,7 @@
 namespace lacewing::products {
 namespace {
 
-constexpr const char* kPlans =
-    "Tensor plan, int[] meta, Tensor? plan_bwd1, int[] meta_bwd1, Tensor? plan_bwd2, int[] meta_bwd2";
+constexpr const char* kPlan = "Tensor[] plan, SymInt[] sizes";
 
 /// The handles of a family of ops, one for each product.
 template <typename Signature, typename Name>
@@ -29,14 +28,12 @@ OptionalTensor optional(const at::Tensor& tensor) { return tensor.defined() ? Op
 
 at::Tensor call_product(Kind kind, const at::Tensor& x, const at::Tensor& y, const OptionalTensor& scale,
                         const Plans& plans, bool accumulated) {
-  const auto& [forward, first, second] = plans;
+  const PlanArguments all(plans);
   if (kind == Kind::scale) {
-    return typed_op<"sparse_scale", ScaleSignature>().call(x, scale, *forward.array, forward.meta, first.array,
-                                                           first.meta);
+    return typed_op<"sparse_scale", ScaleSignature>().call(x, scale, all.plan, all.sizes);
   }
   static const auto ops = handles<ProductSignature>([](Kind k) { return traits(k).name; });
-  return ops[static_cast<std::size_t>(kind)].call(x, y, scale, *forward.array, forward.meta, first.array, first.meta,
-                                                  second.array, second.meta, accumulated);
+  return ops[static_cast<std::size_t>(kind)].call(x, y, scale, all.plan, all.sizes, accumulated);
 }
 
 std::string raw_name(Kind kind) {
@@ -50,62 +47,58 @@ const c10::TypedOperatorHandle<RawSignature>& raw_handle(Kind kind) {
 
 at::Tensor call_scale_grad(Kind kind, const at::Tensor& x, const at::Tensor& y, const at::Tensor& grad,
                            const Plans& plans, bool accumulated) {
-  const auto& [forward, first, second] = plans;
+  const PlanArguments all(plans);
   return typed_op<"product_scale_grad", ScaleGradSignature>().call(static_cast<std::int64_t>(kind), x, optional(y),
-                                                                   grad, *forward.array, forward.meta, first.array,
-                                                                   first.meta, second.array, second.meta, accumulated);
+                                                                   grad, all.plan, all.sizes, accumulated);
 }
 
 std::vector<at::Tensor> call_product_backward(Kind kind, const at::Tensor& x, const at::Tensor& y,
                                               const OptionalTensor& scale, const at::Tensor& grad, const Plans& plans,
                                               bool accumulated, at::IntArrayRef wanted) {
-  const auto& [forward, first, second] = plans;
+  const PlanArguments all(plans);
   return typed_op<"sparse_product_backward", ProductBackwardSignature>().call(
-      static_cast<std::int64_t>(kind), x, optional(y), scale, grad, *forward.array, forward.meta, first.array,
-      first.meta, second.array, second.meta, accumulated, wanted);
+      static_cast<std::int64_t>(kind), x, optional(y), scale, grad, all.plan, all.sizes, accumulated, wanted);
 }
 
 std::int64_t call_workspace(Kind kind, const at::Tensor& x, const at::Tensor& y, const Plan& plan, bool accumulated) {
+  const PlanArguments all({plan});
   return typed_op<"product_workspace", WorkspaceSignature>().call(static_cast<std::int64_t>(kind), x, optional(y),
-                                                                  *plan.array, plan.meta, accumulated);
+                                                                  all.plan, all.sizes, accumulated);
 }
 
-at::Tensor call_derive_plan(const at::Tensor& plan, at::IntArrayRef meta, std::int64_t view, std::int64_t rows,
-                            bool unary) {
-  return typed_op<"derive_plan", DerivePlanSignature>().call(plan, meta, view, rows, unary);
+at::Tensor call_derive_plan(const at::Tensor& plan, const PlanSizes& sizes, structure::View view,
+                            const c10::SymInt& rows, bool unary) {
+  return typed_op<"derive_plan", DerivePlanSignature>().call(plan, sizes.to_vector(), static_cast<std::int64_t>(view),
+                                                             rows, unary);
 }
 
 TORCH_LIBRARY(lacewing, m) {
   for (std::int64_t i = 0; i < kProducts; ++i) {
     const std::string schema = std::string(traits(static_cast<Kind>(i)).name) +
-                               "(Tensor input1, Tensor input2, Tensor? scale, " + kPlans +
+                               "(Tensor input1, Tensor input2, Tensor? scale, " + kPlan +
                                ", bool out_accumulated=False) -> Tensor";
     define_dense_op(m, schema);
   }
-  define_dense_op(
-      m,
-      "sparse_scale(Tensor input, Tensor? scale, Tensor plan, int[] meta, Tensor? plan_bwd, int[] meta_bwd) -> Tensor");
+  define_dense_op(m, std::string("sparse_scale(Tensor input, Tensor? scale, ") + kPlan + ") -> Tensor");
   const std::string scale_grad =
-      std::string("product_scale_grad(int kind, Tensor input1, Tensor? input2, Tensor grad, ") + kPlans +
+      std::string("product_scale_grad(int kind, Tensor input1, Tensor? input2, Tensor grad, ") + kPlan +
       ", bool out_accumulated) -> Tensor";
   define_dense_op(m, scale_grad);
   define_dense_op(
       m, std::string("sparse_product_backward(int kind, Tensor input1, Tensor? input2, Tensor? scale, Tensor grad, ") +
-             kPlans + ", bool out_accumulated, int[] wanted) -> Tensor[]");
-  define_dense_op(
-      m,
-      "product_workspace(int kind, Tensor input1, Tensor? input2, Tensor plan, int[] meta, bool out_accumulated) -> "
-      "int");
-  define_dense_op(m, "derive_plan(Tensor plan, int[] meta, int view, int rows, bool unary) -> Tensor");
+             kPlan + ", bool out_accumulated, int[] wanted) -> Tensor[]");
+  define_dense_op(m, std::string("product_workspace(int kind, Tensor input1, Tensor? input2, ") + kPlan +
+                         ", bool out_accumulated) -> int");
+  define_dense_op(m, "derive_plan(Tensor plan, SymInt[] sizes, int view, SymInt rows, bool unary) -> Tensor");
   define_dense_op(m,
                   "product_plan(int? entries, Tensor? index1, Tensor? index2, Tensor? seg_out, Tensor? gather_index, "
-                  "Tensor? index_out, int? out_size, bool unary, str op) -> (Tensor, Tensor)");
+                  "Tensor? index_out, int? out_size, bool unary, str op) -> (Tensor, int[])");
   define_dense_op(
       m,
       "sorted_plans(Tensor? index1, Tensor? index2, Tensor? index, int entries, int? out_size, int? in1_size, "
-      "int? in2_size, bool unary, bool forward_only, str op) -> Tensor[]");
-  m.def("derived_meta(int[] meta, int view, int rows, bool unary) -> int[]");
-  m.def("resolved_meta(int[] meta, int rows) -> int[]");
+      "int? in2_size, bool unary, bool forward_only, str op) -> (Tensor[], int[])");
+  m.def("derived_sizes(int[] sizes, int view, int rows, bool unary) -> int[]");
+  m.def("resolved_sizes(int[] sizes, int rows) -> int[]");
   m.def("set_backend(str name) -> ()");
   m.def("get_backend() -> str");
   m.def("cpu_isa() -> str");

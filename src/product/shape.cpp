@@ -72,12 +72,13 @@ std::string first_bad_index(const char* argument, const PlanMeta& meta, const at
 }
 
 void check_rows(const char* op, const char* index, const char* argument, const at::Tensor& tensor,
-                const c10::SymInt& rows, std::int64_t dim, const PlanMeta& meta, const at::Tensor& plan, bool second) {
-  const std::int64_t needed = second ? meta.need2 : meta.need1;
-  if (rows < needed) {
+                const c10::SymInt& rows, std::int64_t dim, const PlanSizes& sizes, const at::Tensor& plan,
+                bool second) {
+  if (rows < (second ? sizes.need2 : sizes.need1)) {
     TORCH_CHECK(false, "[lacewing.", op, "] ",
-                first_bad_index(index, meta, plan, second, rows.guard_int(__FILE__, __LINE__)), " is out of range for ",
-                argument, " of shape ", shape_text(tensor.sym_sizes()), ": dim ", dim, " has ", rows, " entries");
+                first_bad_index(index, known(sizes), plan, second, rows.guard_int(__FILE__, __LINE__)),
+                " is out of range for ", argument, " of shape ", shape_text(tensor.sym_sizes()), ": dim ", dim, " has ",
+                rows, " entries");
   }
 }
 
@@ -155,12 +156,6 @@ void check_defined(const char* op, const char* argument, const at::Tensor& tenso
 at::ScalarType result_dtype(const at::Tensor& x, const at::Tensor& y) {
   const auto state = at::native::update_result_type_state(x, {});
   return at::native::result_type(at::native::update_result_type_state(y, state));
-}
-
-PlanMeta read_meta(const char* op, at::IntArrayRef meta) {
-  TORCH_CHECK(meta.size() == PlanMeta::size, "[lacewing.", op, "] meta must have ", PlanMeta::size, " integers, not ",
-              meta.size());
-  return PlanMeta::from({meta.data(), meta.size()});
 }
 
 Kind kind_of(const char* op, std::int64_t number) {
@@ -244,22 +239,20 @@ ProductShape check_operands(Kind kind, const char* op, const at::Tensor& x, cons
 }
 
 ProductShape check_product(Kind kind, const char* op, const at::Tensor& x, const at::Tensor& y,
-                           const std::optional<at::Tensor>& scale, const at::Tensor& plan, at::IntArrayRef meta,
-                           bool accumulated) {
+                           const std::optional<at::Tensor>& scale, const Plan& given, bool accumulated) {
   const bool unary = kind == Kind::scale;
   const char* const name_x = unary ? "input" : "input1";
-  const PlanMeta given = read_meta(op, meta);
+  const at::Tensor& plan = *given.array;
   check_device(op, "the info", plan, name_x, x);
   ProductShape shape = check_operands(kind, op, x, y, accumulated);
-  if (given.is_dynamic()) {
+  shape.plan = given.sizes;
+  if (given.sizes.is_dynamic()) {
     check_same_rows(op, shape, unary);
-    shape.plan = given.resolved(shape.rows_x.guard_int(__FILE__, __LINE__));
-  } else {
-    shape.plan = given;
+    shape.plan = given.sizes.resolved(shape.rows_x);
   }
   TORCH_CHECK(shape.plan.terms >= 0 && shape.plan.rows >= 0 && plan.sym_numel() == shape.plan.length() &&
                   plan.is_contiguous() && plan.scalar_type() == (shape.plan.has(PlanMeta::wide) ? at::kLong : at::kInt),
-              "[lacewing.", op, "] meta does not describe the plan, an array of ", plan.sym_numel(), " integers");
+              "[lacewing.", op, "] sizes do not describe the plan, an array of ", plan.sym_numel(), " integers");
   check_rows(op, unary ? "index" : "index1", name_x, x, shape.rows_x, shape.rows_dim_x, shape.plan, plan, false);
   if (!unary) {
     check_rows(op, "index2", "input2", y, shape.rows_y, shape.rows_dim_y, shape.plan, plan, true);
@@ -278,12 +271,8 @@ ProductShape check_product(Kind kind, const char* op, const at::Tensor& x, const
   return shape;
 }
 
-void check_backward_plan(Kind kind, const char* argument, bool second, const PlanMeta& forward, at::IntArrayRef meta,
-                         const c10::SymInt& rows) {
-  if (meta.empty()) {
-    return;
-  }
-  const PlanMeta backward = read_meta(traits(kind).name, meta);
+void check_backward_plan(Kind kind, const char* argument, bool second, const PlanSizes& forward,
+                         const PlanSizes& backward, const c10::SymInt& rows) {
   bool same = true;
   if (backward.is_dynamic() || forward.is_dynamic()) {
     same = (backward.is_dynamic() || backward.is_identity()) && (forward.is_dynamic() || forward.is_identity());

@@ -9,7 +9,7 @@
 #include <c10/core/SymInt.h>
 
 #include "product/kinds.h"
-#include "structure/plan.h"
+#include "product/plans.h"
 
 namespace lacewing::products {
 
@@ -25,15 +25,12 @@ struct ProductShape {
   std::int64_t rows_dim_y = 0;
   c10::SymInt extent_a = 1;
   c10::SymInt extent_b = 1;
-  structure::PlanMeta plan;  ///< with T settled
+  PlanSizes plan;  ///< with T settled
 
   /// The sizes of z for these channels of z, with the plan's rows or so many.
   c10::SymDimVector output(Channels z) const { return output(z, plan.rows); }
   c10::SymDimVector output(Channels z, const c10::SymInt& rows) const;
 };
-
-/// The description of a plan from the integers that an op was given; `op` is whom the error names.
-structure::PlanMeta read_meta(const char* op, at::IntArrayRef meta);
 
 /// torch.result_type without torch's dispatcher, which would resolve a conjugated operand: a copy for a dtype.
 at::ScalarType result_dtype(const at::Tensor& x, const at::Tensor& y);
@@ -56,17 +53,15 @@ void check_same_rows(const char* op, const ProductShape& shape, bool unary);
 
 /// As check_operands, and checks operands and plan against each other.
 ProductShape check_product(Kind kind, const char* op, const at::Tensor& x, const at::Tensor& y,
-                           const std::optional<at::Tensor>& scale, const at::Tensor& plan, at::IntArrayRef meta,
-                           bool accumulated);
+                           const std::optional<at::Tensor>& scale, const Plan& plan, bool accumulated);
 inline ProductShape check_product(Kind kind, const at::Tensor& x, const at::Tensor& y,
-                                  const std::optional<at::Tensor>& scale, const at::Tensor& plan, at::IntArrayRef meta,
-                                  bool accumulated) {
-  return check_product(kind, traits(kind).name, x, y, scale, plan, meta, accumulated);
+                                  const std::optional<at::Tensor>& scale, const Plan& plan, bool accumulated) {
+  return check_product(kind, traits(kind).name, x, y, scale, plan, accumulated);
 }
 
 /// Checks that the plan of the gradient of input1 (or of input2, `second`) holds the terms of the forward plan.
-void check_backward_plan(Kind kind, const char* argument, bool second, const structure::PlanMeta& forward,
-                         at::IntArrayRef meta, const c10::SymInt& rows);
+void check_backward_plan(Kind kind, const char* argument, bool second, const PlanSizes& forward,
+                         const PlanSizes& backward, const c10::SymInt& rows);
 
 /// Checks the upstream gradient of check_product's shape.
 void check_grad(Kind kind, const ProductShape& shape, const at::Tensor& x, const at::Tensor& grad);

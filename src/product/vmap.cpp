@@ -26,12 +26,10 @@ at::Tensor joined(const Batched& operand, bool has_n, const c10::SymInt& batch) 
 }
 
 template <Kind kind>
-at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale,
-                   const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& plan_bwd1,
-                   at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2,
-                   bool out_accumulated) {
+at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const OptionalTensor& scale, at::TensorList plan,
+                   c10::SymIntArrayRef plan_sizes, bool out_accumulated) {
   const BatchScope scope{input1, input2, scale.value_or(at::Tensor())};
-  const Plans plans{Plan{plan, meta.vec()}, Plan{plan_bwd1, meta_bwd1.vec()}, Plan{plan_bwd2, meta_bwd2.vec()}};
+  const Plans plans = read_plans(traits(kind).name, plan, plan_sizes);
   check_operands(kind, traits(kind).name, input1, input2, out_accumulated);
   const Batched x = scope.unwrap(input1);
   const Batched y = scope.unwrap(input2);
@@ -60,10 +58,10 @@ at::Tensor product(const at::Tensor& input1, const at::Tensor& input2, const Opt
   return scope.wrap(z.view_symint(sizes));
 }
 
-at::Tensor scale_op(const at::Tensor& input, const OptionalTensor& scale, const at::Tensor& plan, at::IntArrayRef meta,
-                    const OptionalTensor& plan_bwd, at::IntArrayRef meta_bwd) {
+at::Tensor scale_op(const at::Tensor& input, const OptionalTensor& scale, at::TensorList plan,
+                    c10::SymIntArrayRef sizes) {
   const BatchScope scope{input, scale.value_or(at::Tensor())};
-  const Plans plans{Plan{plan, meta.vec()}, Plan{plan_bwd, meta_bwd.vec()}, Plan{}};
+  const Plans plans = read_plans(traits(Kind::scale).name, plan, sizes);
   check_operands(Kind::scale, traits(Kind::scale).name, input, {}, false);
   const Batched x = scope.unwrap(input);
   const Batched s = scope.unwrap(scale.value_or(at::Tensor()));
@@ -77,11 +75,9 @@ at::Tensor scale_op(const at::Tensor& input, const OptionalTensor& scale, const 
 }
 
 at::Tensor scale_grad(std::int64_t kind, const at::Tensor& input1, const OptionalTensor& input2, const at::Tensor& grad,
-                      const at::Tensor& plan, at::IntArrayRef meta, const OptionalTensor& plan_bwd1,
-                      at::IntArrayRef meta_bwd1, const OptionalTensor& plan_bwd2, at::IntArrayRef meta_bwd2,
-                      bool out_accumulated) {
+                      at::TensorList plan, c10::SymIntArrayRef sizes, bool out_accumulated) {
   const BatchScope scope{input1, input2.value_or(at::Tensor()), grad};
-  const Plans plans{Plan{plan, meta.vec()}, Plan{plan_bwd1, meta_bwd1.vec()}, Plan{plan_bwd2, meta_bwd2.vec()}};
+  const Plans plans = read_plans("product_scale_grad", plan, sizes);
   const Kind of = kind_of("product_scale_grad", kind);
   check_operands(of, traits(of).name, input1, input2.value_or(at::Tensor()), out_accumulated);
   const Batched x = scope.unwrap(input1);

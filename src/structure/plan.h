@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -18,8 +19,10 @@
 
 namespace lacewing::structure {
 
-/// Everything about a plan but its array. Crosses the boundary of an op as integers, in this order.
-struct PlanMeta {
+/// Everything about a plan but its array. Crosses the boundary of an op as integers, in this order; those of a plan
+/// that is traced are symbols (Number), but for the flags.
+template <typename Number>
+struct PlanNumbers {
   using Flag = std::int64_t;
   static constexpr Flag has_segments = 1;
   static constexpr Flag has_index1 = 2;
@@ -33,23 +36,29 @@ struct PlanMeta {
   static constexpr std::int64_t grouped_terms = 1 << 14;
   static constexpr std::int64_t unknown = -1;
 
-  std::int64_t entries = unknown;  ///< T, the length of scale; unknown until a product is called: then it is M1
-  std::int64_t terms = unknown;    ///< how many terms; unknown where it follows entries
-  std::int64_t rows = unknown;     ///< rows of the output; unknown where it follows terms
-  std::int64_t need1 = 0;          ///< rows that input1 must have: one more than the largest index
-  std::int64_t need2 = 0;
-  std::int64_t flags = 0;
-  std::int64_t hash = 0;       ///< of the set of terms, whatever their order; 0 where T was unknown
-  std::int64_t hash_bwd1 = 0;  ///< what the hash of the plan of the gradient of input1 must be
-  std::int64_t hash_bwd2 = 0;
-  std::int64_t order_hash = 0;  ///< of the terms with their entries of scale, the same for all three plans
+  Number entries = unknown;  ///< T, the length of scale; unknown until a product is called: then it is M1
+  Number terms = unknown;    ///< how many terms; unknown where it follows entries
+  Number rows = unknown;     ///< rows of the output; unknown where it follows terms
+  Number need1 = 0;          ///< rows that input1 must have: one more than the largest index
+  Number need2 = 0;
+  Flag flags = 0;
+  Number hash = 0;       ///< of the set of terms, whatever their order; 0 where T was unknown
+  Number hash_bwd1 = 0;  ///< what the hash of the plan of the gradient of input1 must be
+  Number hash_bwd2 = 0;
+  Number order_hash = 0;  ///< of the terms with their entries of scale, the same for all three plans
 
   static constexpr std::size_t size = 10;
-  std::vector<std::int64_t> to_vector() const {
-    return {entries, terms, rows, need1, need2, flags, hash, hash_bwd1, hash_bwd2, order_hash};
+  static constexpr std::size_t flags_at = 5;
+  std::vector<Number> to_vector() const {
+    return {entries, terms, rows, need1, need2, Number(flags), hash, hash_bwd1, hash_bwd2, order_hash};
   }
-  static PlanMeta from(std::span<const std::int64_t> v) {
-    return {v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9]};
+  static PlanNumbers from(std::span<const Number> v, Flag flags) {
+    return {v[0], v[1], v[2], v[3], v[4], flags, v[6], v[7], v[8], v[9]};
+  }
+  static PlanNumbers from(std::span<const Number> v)
+    requires std::is_same_v<Number, std::int64_t>
+  {
+    return from(v, v[flags_at]);
   }
 
   bool has(Flag flag) const { return (flags & flag) != 0; }
@@ -57,19 +66,25 @@ struct PlanMeta {
 
   /// Whether each term is its own row, with its own row of each input and its own entry of scale.
   bool is_identity() const {
-    return rows == terms && (flags & (has_segments | has_index1 | has_index2 | has_order)) == 0;
+    return (flags & (has_segments | has_index1 | has_index2 | has_order)) == 0 && rows == terms;
   }
 
   /// Elements of the array.
-  std::int64_t length() const {
-    return (has(has_segments) ? rows + 1 : 0) + (has(has_index1) ? terms : 0) + (has(has_index2) ? terms : 0) +
-           (has(has_order) ? terms : 0) + (has(has_inverse) ? entries + 1 + terms : 0) +
-           (has(has_groups) ? 2 * terms : 0);
+  Number length() const {
+    Number length = 0;
+    const auto add = [&](Flag flag, const Number& count) { length = has(flag) ? length + count : length; };
+    add(has_segments, rows + 1);
+    add(has_index1, terms);
+    add(has_index2, terms);
+    add(has_order, terms);
+    add(has_inverse, entries + 1 + terms);
+    add(has_groups, terms * 2);
+    return length;
   }
 
   /// With T settled to the rows of the first input.
-  PlanMeta resolved(std::int64_t first_rows) const {
-    PlanMeta meta = *this;
+  PlanNumbers resolved(const Number& first_rows) const {
+    PlanNumbers meta = *this;
     if (meta.entries == unknown) {
       meta.entries = first_rows;
     }
@@ -83,13 +98,15 @@ struct PlanMeta {
   }
 
   /// The same terms with input1 and input2 exchanged.
-  PlanMeta mirror() const {
-    PlanMeta meta = *this;
+  PlanNumbers mirror() const {
+    PlanNumbers meta = *this;
     meta.flags ^= mirrored;
     std::swap(meta.need1, meta.need2);
     return meta;
   }
 };
+
+using PlanMeta = PlanNumbers<std::int64_t>;
 
 /// The kernels' view of a plan whose T is settled. `array` is where its array lies.
 template <typename Pointer>

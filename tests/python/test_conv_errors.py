@@ -119,7 +119,7 @@ def test_convolution_refuses(features, weight, options, sentence: str) -> None:
 def test_a_plan_of_other_integers_is_refused() -> None:
     x, weight = random(10, 2), random(9, 1, 2, 3)
 
-    with pytest.raises(RuntimeError, match="meta is not the description of a convolution plan"):
+    with pytest.raises(RuntimeError, match="sizes are not the description of a convolution plan"):
         torch.ops.lacewing.sparse_conv(x, weight, None, PLAN._array, PLAN._meta[:-1])
     with pytest.raises(RuntimeError, match=r"plan has \d+ entries, but its description says"):
         torch.ops.lacewing.sparse_conv(x, weight, None, PLAN._array[:-1], PLAN._meta)

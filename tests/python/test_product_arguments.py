@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import lacewing
+from lacewing._plan import arguments
 
 LARGEST = 2**63 - 1
 
@@ -94,33 +95,37 @@ def test_a_list_of_coefficients_keeps_double_precision(operands: tuple[Tensor, T
 def test_descriptions_that_do_not_fit_the_plan_are_refused(operands: tuple[Tensor, Tensor], device: str) -> None:
     x, y = operands
     plan = info_on(device)._plan
-    none = (None, [], None, [], False)
     with pytest.raises(
-        RuntimeError, match=r"\[lacewing.sparse_mul\] meta does not describe the plan, an array of 1 int"
+        RuntimeError, match=r"\[lacewing.sparse_mul\] sizes do not describe the plan, an array of 1 int"
     ):
-        lacewing.ops.sparse_mul(x, y, None, plan.array[:1], plan.meta, *none)
-    with pytest.raises(RuntimeError, match=r"\[lacewing.sparse_mul\] meta does not describe the plan"):
-        lacewing.ops.sparse_mul(x, y, None, plan.array.long(), plan.meta, *none)
-    with pytest.raises(RuntimeError, match=r"\[lacewing.sparse_mul\] meta must have 10 integers, not 3"):
-        lacewing.ops.sparse_mul(x, y, None, plan.array, plan.meta[:3], *none)
+        lacewing.ops.sparse_mul(x, y, None, [plan.array[:1]], plan.sizes, False)
+    with pytest.raises(RuntimeError, match=r"\[lacewing.sparse_mul\] sizes do not describe the plan"):
+        lacewing.ops.sparse_mul(x, y, None, [plan.array.long()], plan.sizes, False)
+    ten = r"\[lacewing.sparse_mul\] sizes must have 10 integers for each array of the plan, not "
+    with pytest.raises(RuntimeError, match=ten + "3 for 1"):
+        lacewing.ops.sparse_mul(x, y, None, [plan.array], plan.sizes[:3], False)
     leaf = x.clone().requires_grad_()
-    with pytest.raises(RuntimeError, match=r"\[lacewing.sparse_mul\] meta must have 10 integers, not 2"):
-        lacewing.ops.sparse_mul(leaf, y, None, *plan, plan.array, [1, 2], None, [], False)
+    with pytest.raises(RuntimeError, match=ten + "12 for 2"):
+        lacewing.ops.sparse_mul(leaf, y, None, [plan.array] * 2, [*plan.sizes, 1, 2], False)
+    with pytest.raises(RuntimeError, match=r"\[lacewing.sparse_mul\] plan must be 1 to 3 arrays, not 0"):
+        lacewing.ops.sparse_mul(x, y, None, [], [], False)
+    with pytest.raises(RuntimeError, match=r"\[lacewing.sparse_mul\] plan must begin with the plan of the value"):
+        lacewing.ops.sparse_mul(x, y, None, [plan.array], [-2] * 10, False)
 
 
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda x: lacewing.ops.resolved_meta([], 3), "meta must have 10 integers, not 0"),
-        (lambda x: lacewing.ops.derived_meta([], 1, 3, False), "meta must have 10 integers, not 0"),
-        (lambda x: lacewing.ops.derived_meta([0] * 10, 7, 3, False), "view must be 1 or 2, not 7"),
+        (lambda x: lacewing.ops.resolved_sizes([], 3), "sizes must have 10 integers, not 0"),
+        (lambda x: lacewing.ops.derived_sizes([], 1, 3, False), "sizes must have 10 integers, not 0"),
+        (lambda x: lacewing.ops.derived_sizes([0] * 10, 7, 3, False), "view must be 1 or 2, not 7"),
         (
-            lambda x: lacewing.ops.product_workspace(99, x, x, info_on("cpu")._plan.array, [0] * 10, False),
+            lambda x: lacewing.ops.product_workspace(99, x, x, [info_on("cpu")._plan.array], [0] * 10, False),
             r"kind must lie in \[0, \d+\], not 99",
         ),
         (
             lambda x: lacewing.ops.product_scale_grad(
-                -1, x.clone().requires_grad_(), x, x, *info_on("cpu")._plan, None, [], None, [], False
+                -1, x.clone().requires_grad_(), x, x, *arguments(info_on("cpu")._plan), False
             ),
             r"kind must lie in \[0, \d+\], not -1",
         ),

@@ -25,6 +25,7 @@ from lacewing import (
     sparse_scale,
     sparse_scale_infos,
 )
+from lacewing._plan import arguments
 from products_support import OPS, ROLES, Case, Op, assert_close, make_case, random_values, role_id
 
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=OPS.keys())
@@ -35,7 +36,6 @@ each_roles_and_some_given = pytest.mark.parametrize(
     [(roles, False) for roles in ROLES] + [(roles, True) for roles in SOME_ROLES],
     ids=lambda value: role_id(value) if isinstance(value, tuple) else "given" if value else "derived",
 )
-NO_PLAN = (None, ())
 
 
 def small(op: Op, roles=(False, False, False), dtype=torch.float64, device="cpu", absent=("index_out",)) -> Case:
@@ -48,30 +48,30 @@ def require_expecttest() -> None:
 
 
 def op_arguments(case: Case, backward: bool, scale: bool = True) -> tuple:
-    """The arguments of a registered product."""
+    """What a registered product takes."""
     in1, in2 = case.x.shape[-1 - len(case.op.x)], case.y.shape[-1 - len(case.op.y)]
-    plans = case.info._backward_plans(in1, in2) if backward else (NO_PLAN, NO_PLAN)
+    plans = case.info._backward_plans(in1, in2) if backward else ()
     s = case.scale.detach().requires_grad_() if scale else None
     operands = (case.x.detach().requires_grad_(), case.y.detach().requires_grad_(), s)
-    return (*operands, *case.info._plan, *plans[0], *plans[1], case.accumulated)
+    return (*operands, *arguments(case.info._plan, *plans), case.accumulated)
 
 
 @each_op
 @each_roles_and_some_given
 def test_opcheck_of_products(op: Op, roles: tuple[bool, ...], given: bool, device: str) -> None:
     require_expecttest()
-    arguments = op_arguments(small(op, roles, device=device), given, scale=roles[0] == given)
+    taken = op_arguments(small(op, roles, device=device), given, scale=roles[0] == given)
 
-    torch.library.opcheck(getattr(torch.ops.lacewing, f"sparse_{op.name}").default, arguments)
+    torch.library.opcheck(getattr(torch.ops.lacewing, f"sparse_{op.name}").default, taken)
 
 
 @each_op
 def test_opcheck_of_a_product_without_fields(op: Op, device: str) -> None:
     require_expecttest()
     case = small(op, absent=("scale", "index1", "index2", "seg_out", "gather_index", "index_out"), device=device)
-    arguments = (case.x.requires_grad_(), case.y.requires_grad_(), None, *case.info._plan, *NO_PLAN, *NO_PLAN, False)
+    taken = (case.x.requires_grad_(), case.y.requires_grad_(), None, *arguments(case.info._plan), False)
 
-    torch.library.opcheck(getattr(torch.ops.lacewing, f"sparse_{op.name}").default, arguments)
+    torch.library.opcheck(getattr(torch.ops.lacewing, f"sparse_{op.name}").default, taken)
 
 
 @pytest.mark.parametrize("leading", [(), (2,), (2, 2)], ids=str)
@@ -82,7 +82,7 @@ def test_opcheck_of_sparse_scale(leading: tuple[int, ...], with_scale: bool, dev
     x = random_values([*leading, 2, 2], torch.float64, 1, device).requires_grad_()
     scale = random_values([3], torch.float64, 2, device).requires_grad_() if with_scale else None
 
-    torch.library.opcheck(torch.ops.lacewing.sparse_scale.default, (x, scale, *info._plan, *NO_PLAN))
+    torch.library.opcheck(torch.ops.lacewing.sparse_scale.default, (x, scale, *arguments(info._plan)))
 
 
 @each_op
@@ -96,7 +96,7 @@ def test_opcheck_of_the_gradient_of_scale(op: Op, roles: tuple[bool, ...], devic
 
     torch.library.opcheck(
         torch.ops.lacewing.product_scale_grad.default,
-        (kind, x, y, g, *case.info._plan, *NO_PLAN, *NO_PLAN, case.accumulated),
+        (kind, x, y, g, *arguments(case.info._plan), case.accumulated),
     )
 
 
@@ -113,7 +113,7 @@ def test_opcheck_of_several_gradients(op: Op, roles: tuple[bool, ...], wanted: t
 
     torch.library.opcheck(
         torch.ops.lacewing.sparse_product_backward.default,
-        (kind, x, y, scale, g, *case.info._plan, *NO_PLAN, *NO_PLAN, case.accumulated, wanted),
+        (kind, x, y, scale, g, *arguments(case.info._plan), case.accumulated, wanted),
     )
 
 
@@ -127,7 +127,7 @@ def test_gradgradcheck_of_several_gradients(op: Op, roles: tuple[bool, ...], dty
     kind = list(OPS).index(op.name)
     several = lambda *tensors: tuple(
         torch.ops.lacewing.sparse_product_backward(
-            kind, *tensors, *case.info._plan, *NO_PLAN, *NO_PLAN, case.accumulated, (1, 2, 0)
+            kind, *tensors, *arguments(case.info._plan), case.accumulated, (1, 2, 0)
         )
     )
 
@@ -363,15 +363,19 @@ def test_one_graph_serves_the_infos_of_one_size(needs_grad: bool, device: str) -
         compiled(x.requires_grad_(), x, infos[0], infos[2], infos[1])
 
 
-def test_compile_once_for_every_number_of_rows(device: str) -> None:
+@pytest.mark.parametrize("needs_grad", [False, True], ids=["value", "gradient"])
+def test_compile_once_for_every_number_of_rows(needs_grad: bool, device: str) -> None:
     info = SparseProductInfo(index1=[0, 1], index2=[1, 0]).to(device)
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(lambda x: sparse_mul(x, x, info), fullgraph=True, backend=counter, dynamic=True)
 
     for rows in (5, 6, 9):
-        x = random_values([3, rows, 7], torch.float64, rows, device)
-        assert torch.equal(compiled(x), sparse_mul(x, x, info))
+        x = random_values([3, rows, 7], torch.float64, rows, device).requires_grad_(needs_grad)
+        got, want = compiled(x), sparse_mul(x, x, info)
+        assert torch.equal(got, want)
+        if needs_grad:
+            assert torch.equal(*(torch.autograd.grad(z.square().sum(), x)[0] for z in (got, want)))
 
     assert counter.frame_count == 1
 

@@ -15,6 +15,7 @@ from lacewing import (
     sparse_scale,
     sparse_scale_infos,
 )
+from lacewing._plan import arguments
 from products_support import OPS, Op, make_case, random_values, run_python
 
 each_op = pytest.mark.parametrize("op", OPS.values(), ids=OPS.keys())
@@ -285,10 +286,10 @@ except (RuntimeError, ValueError) as error:
 
 def test_gradient_of_scale_checks_the_shape_of_grad() -> None:
     info = sparse_scale_infos([0, 1], [1, 0], None, 2, 2)[0]
-    arguments = (*info._plan, None, (), None, (), False)
+    plan = arguments(info._plan)
 
     with pytest.raises(REFUSED, match=r"\[lacewing\.\w+\] grad must have"):
-        torch.ops.lacewing.product_scale_grad(7, torch.ones(3, 2, 4), None, torch.ones(1, 1, 1), *arguments)
+        torch.ops.lacewing.product_scale_grad(7, torch.ones(3, 2, 4), None, torch.ones(1, 1, 1), *plan, False)
 
 
 @pytest.mark.parametrize("wanted", [(1,), (2,), (3,), (-1,), (0, 1)])
@@ -299,7 +300,7 @@ def test_gradients_are_those_of_arguments_that_are_given(wanted: tuple[int, ...]
     with pytest.raises(
         REFUSED, match=r"\[lacewing\.sparse_product_backward\] wanted\[\.\.\.\] = -?\d names no argument"
     ):
-        torch.ops.lacewing.sparse_product_backward(7, x, None, None, x, *info._plan, None, (), None, (), False, wanted)
+        torch.ops.lacewing.sparse_product_backward(7, x, None, None, x, *arguments(info._plan), False, wanted)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_plans_of_gradients_are_derived_once(device: str) -> None:
     case = make_case(OPS["vecmat"], dtype=torch.float32, device=device)
     plan = case.info._plan
     inputs = [t.detach().requires_grad_() for t in (case.x, case.y, case.scale)]
-    z = torch.ops.lacewing.sparse_vecmat(*inputs, *plan, None, (), None, (), False)
+    z = torch.ops.lacewing.sparse_vecmat(*inputs, [plan.array], plan.sizes, False)
 
     names = executed(lambda: torch.autograd.grad(z.square().sum(), inputs))
 

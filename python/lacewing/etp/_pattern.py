@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._library import ops
-from .._plan import Plan, integer
+from .._plan import Plan, arguments, integer
 from ..info import as_index
 from ._arguments import parts_of, plain
 
@@ -52,8 +52,7 @@ class SparsePattern:
         self.row: Tensor = handle.row()
         self.col: Tensor = handle.col()
         # What the forward product and its two gradients take: torch.compile sees these instead of the handle.
-        arrays, metas = handle.plans()
-        self._plans = tuple(Plan(a, tuple(m)) for a, m in zip(arrays, metas, strict=True))
+        self._plans = Plan.split(*handle.plans())
 
     @classmethod
     def coo(cls, row: Indices, col: Indices, shape: tuple[int, int]) -> SparsePattern:
@@ -104,8 +103,7 @@ class SparsePattern:
             y: Tensor = self._handle.matmul(x, values)
             return y
         flat = x.reshape(-1, self.shape[0])
-        forward, first, second = self._plans
-        out: Tensor = ops.sparse_scavec(values, flat.t().contiguous(), None, *forward, *first, *second, False)
+        out: Tensor = ops.sparse_scavec(values, flat.t().contiguous(), None, *arguments(*self._plans), False)
         return out.t().reshape(*x.shape[:-1], self.shape[1])
 
     def sampled_outer(self, x: Tensor, g: Tensor) -> Tensor:
