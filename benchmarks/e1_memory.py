@@ -40,7 +40,7 @@ def main(lengths: Sequence[int]) -> None:
     runs |= {form: bptt(form, entries) for form in FORMS}
 
     def mebibytes(name: str, steps: int) -> float:
-        data = make_sequence(problem, steps, pattern.nnz)(0)
+        data = make_sequence(problem, steps, pattern.nse)(0)
         return peak_bytes(lambda: runs[name](data), CPU) / 2**20
 
     for name in runs:

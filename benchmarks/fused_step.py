@@ -50,12 +50,12 @@ def compare(problem: Problem) -> tuple[float, float]:
     torch.manual_seed(0)
     filtered = problem.recurrent > 0
     pattern = etp.fixed_degree(problem.inputs, problem.neurons, problem.degree, seed=0)
-    weight, x = torch.randn(pattern.nnz) * 0.3, (torch.rand(problem.batch, problem.inputs) < 0.1).float()
+    weight, x = torch.randn(pattern.nse) * 0.3, (torch.rand(problem.batch, problem.inputs) < 0.1).float()
     parts = [(pattern, weight, x)]
     if problem.recurrent:
         again = etp.fixed_degree(problem.neurons, problem.neurons, problem.recurrent, seed=1)
         spikes = (torch.rand(problem.batch, problem.neurons) < 0.05).float()
-        parts.append((again, torch.randn(again.nnz) * 0.1, spikes))
+        parts.append((again, torch.randn(again.nse) * 0.1, spikes))
     connections = [etp.Connection(places, values.clone()) for places, values, _ in parts]
     executor = etp.Executor(
         etp.alif(filter_tau=20.0 if filtered else None), *connections, algorithm="pp-prop", alpha=ALPHA

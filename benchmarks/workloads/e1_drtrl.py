@@ -61,7 +61,7 @@ class Data:
     readout: Tensor
 
 
-def make_sequence(problem: Problem, steps: int, nnz: int) -> Callable[[int], Data]:
+def make_sequence(problem: Problem, steps: int, nse: int) -> Callable[[int], Data]:
     """Spike trains, targets, weights and readout from a seed."""
 
     def make(seed: int) -> Data:
@@ -74,7 +74,7 @@ def make_sequence(problem: Problem, steps: int, nnz: int) -> Callable[[int], Dat
         tensors = (
             spikes,
             draw(steps, problem.batch, OUTPUTS),
-            draw(nnz) * (3.0 / problem.degree**0.5),
+            draw(nse) * (3.0 / problem.degree**0.5),
             draw(problem.neurons, OUTPUTS) / problem.neurons**0.5,
         )
         return Data(*(t.to(problem.device) for t in tensors))
@@ -144,13 +144,13 @@ def run(context: Context) -> Outcome:
         oracle = bptt(MASKED, entries, whole) if steps <= 200 else drtrl(pattern)
         # The trace of the membrane, the first state, is kept once for each input unless derivatives flow through the
         # reset: what moves is the trace of the others.
-        elements = problem.batch * pattern.nnz * (STATES if whole else STATES - 1)
+        elements = problem.batch * pattern.nse * (STATES if whole else STATES - 1)
         work = Work(2 * 4 * elements * steps, elements * steps * (2 * STATES + 4))
         case = Case(
             f"T = {steps}, {WHOLE}" if whole else f"T = {steps}",
             "gradients",
             contenders,
-            make_sequence(problem, steps, pattern.nnz),
+            make_sequence(problem, steps, pattern.nse),
             lambda data, oracle=oracle: oracle(wide(data)),
             [TOLERANCE, TOLERANCE],
             work,
@@ -158,10 +158,10 @@ def run(context: Context) -> Outcome:
         rows.append(run_case(case, own))
     outcome = Outcome(rows, summary=_summary(rows, sequences))
     outcome.notes += [
-        f"B {problem.batch}, N {problem.neurons}, nnz {pattern.nnz}, S {STATES}, fp32; whole steps: input product, "
+        f"B {problem.batch}, N {problem.neurons}, nse {pattern.nse}, S {STATES}, fp32; whole steps: input product, "
         "cell, readout, loss, gradients",
         "the limit is copy bandwidth on the bytes of the trace that each weight has of its own, read and written once "
-        f"per step: B nnz (S - 1) numbers, as the membrane's is kept once for each input; B nnz S for '{WHOLE}'",
+        f"per step: B nse (S - 1) numbers, as the membrane's is kept once for each input; B nse S for '{WHOLE}'",
         f"'{WHOLE}': reset_gradient=True, for ours and the peers; otherwise no derivative flows through the reset",
         f"'{BLOCKED}': the trace takes {EVERY} steps in one pass, so that fewer bytes move; the same bits",
         f"'{CSR}': torch's own gradient of a CSR matrix, which is dense; '{SAMPLED}': one written by hand with "
@@ -177,7 +177,7 @@ def _beside_braintrace(outcome: Outcome, problem: Problem, pattern: etp.SparsePa
     if reason := braintrace_online.missing(problem.device):
         outcome.skipped.append(reason)
         return
-    data, cell = make_sequence(problem, steps, pattern.nnz)(0), Alif()
+    data, cell = make_sequence(problem, steps, pattern.nse)(0), Alif()
     task = braintrace_online.Task(
         problem.inputs, problem.neurons, cell.tau, cell.adaptation_tau, cell.beta, cell.threshold, cell.gain
     )

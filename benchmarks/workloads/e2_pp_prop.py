@@ -124,7 +124,7 @@ def run(context: Context) -> Outcome:
         "ms per update": row.timings[OURS].median * 1e3,
     }
     outcome.notes += [
-        f"B {batch}, N {neurons}, recurrent nnz {patterns[1].nnz}, input nnz {patterns[0].nnz}, S {STATES}, alpha "
+        f"B {batch}, N {neurons}, recurrent nse {patterns[1].nse}, input nse {patterns[0].nse}, S {STATES}, alpha "
         f"{ALPHA}, fp32; a loss in every step",
         "pp-prop approximates the gradients of the weights; the readout's is exact and is what is compared",
     ]

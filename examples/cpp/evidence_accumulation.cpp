@@ -87,7 +87,7 @@ struct Task {
 
   etp::Connection connection(const etp::SparsePattern& pattern, double scale, std::int64_t degree) const {
     return {etp::sparse_primitive(pattern, /*has_bias=*/false),
-            {{"weight", at::randn({pattern.nnz()}) * (scale / std::sqrt(static_cast<double>(degree)))}}};
+            {{"weight", at::randn({pattern.nse()}) * (scale / std::sqrt(static_cast<double>(degree)))}}};
   }
 };
 

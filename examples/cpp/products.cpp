@@ -15,7 +15,7 @@ int main() {
   // (N, M, C): two pairs of vectors, one channel.
   const auto x = at::tensor({1.0, 0.0, 0.0, 1.0, 2.0, 3.0}).view({2, 3, 1}).requires_grad_();
   const auto y = at::tensor({0.0, 1.0, 0.0, 4.0, 5.0, 6.0}).view({2, 3, 1});
-  const at::Tensor z = lacewing::sparse_mul(x, y, infos.fwd, infos.bwd1, infos.bwd2);
+  const at::Tensor z = lacewing::sparse_mul(x, y, infos);
   z.sum().backward();
 
   std::cout << "x cross y:\n" << z.view({2, 3}) << "\ngradient of its sum by x:\n" << x.grad().view({2, 3}) << '\n';

@@ -54,7 +54,7 @@ def make(step: Step) -> Page:
 def _network(steps: int) -> tuple[etp.SparsePattern, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     pattern = etp.fixed_degree(50, 100, 10, seed=0)
-    weight = torch.randn(pattern.nnz, generator=generator, dtype=torch.float64) * 0.5
+    weight = torch.randn(pattern.nse, generator=generator, dtype=torch.float64) * 0.5
     return pattern, weight, torch.randn(steps, 8, 50, generator=generator, dtype=torch.float64)
 
 

@@ -31,8 +31,8 @@ BATCH, CHANNELS = 64, 32
 SCHEDULE = Schedule(repeats=9, least_repeats=3, budget_s=4.0, sample_s=0.01)
 
 EXAMPLE = """
-fwd, bwd1, bwd2 = lacewing.sparse_product_infos(index1, index2, index, scale, 16, 16, 16)
-z = lacewing.sparse_mul(x, y, fwd, bwd1, bwd2)     # x, y, z: (N, 16, C); differentiable to any order
+infos = lacewing.sparse_product_infos(index1, index2, index, scale, 16, 16, 16)
+z = lacewing.sparse_mul(x, y, infos)               # x, y, z: (N, 16, C); differentiable to any order
 """
 
 

@@ -85,7 +85,7 @@ def network(config: dict[str, Any], algorithm: str, seed: int, device: str = "cp
 
     def connection(rows: int, degree: int, scale: float, loops: bool, number: int) -> etp.Connection:
         pattern = etp.fixed_degree(rows, neurons, degree, seed=number, self_connections=loops).to(device)
-        weight = torch.randn(pattern.nnz, generator=generator) * scale / math.sqrt(degree)
+        weight = torch.randn(pattern.nse, generator=generator) * scale / math.sqrt(degree)
         return etp.Connection(pattern, weight.to(device))
 
     executor = etp.Executor(

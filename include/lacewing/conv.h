@@ -58,7 +58,7 @@ class LACEWING_API ConvolutionPlan {
   const ConvolutionKernel& kernel() const { return kernel_; }
   bool is_transposed() const;
   std::int64_t taps() const;
-  std::int64_t pair_count() const { return meta_.back(); }
+  std::int64_t pair_count() const { return sizes_.back(); }
   /// Source and target rows of a tap, copied.
   struct Pairs {
     at::Tensor source;
@@ -77,7 +77,7 @@ class LACEWING_API ConvolutionPlan {
 
   /// What the registered ops take.
   const at::Tensor& array() const { return array_; }
-  const std::vector<std::int64_t>& meta() const { return meta_; }
+  const std::vector<std::int64_t>& sizes() const { return sizes_; }
 
  private:
   ConvolutionPlan() = default;
@@ -86,7 +86,7 @@ class LACEWING_API ConvolutionPlan {
   void note_versions();
 
   at::Tensor array_;
-  std::vector<std::int64_t> meta_;
+  std::vector<std::int64_t> sizes_;
   at::Tensor source_;
   at::Tensor target_;
   std::array<std::int64_t, 2> versions_{};  ///< of source and target, when the plan was made
@@ -129,33 +129,42 @@ struct MaxPooled {
 
 /// The largest value of the source voxels of each target, per channel, and its source row (0 and -1 where there is
 /// none). The first of equals in the order of the taps wins, NaN above all. Differentiable to any order.
-[[nodiscard]] LACEWING_API MaxPooled sparse_max_pool(const at::Tensor& features, const ConvolutionPlan& plan);
+[[nodiscard]] LACEWING_API MaxPooled max_pool_with_indices(const at::Tensor& features, const ConvolutionPlan& plan);
 
 enum class PoolMode : std::uint8_t { sum, avg, max };
 
 /// The sum, mean or maximum of the source voxels of each target, 0 where there is none. Differentiable to any order.
-[[nodiscard]] LACEWING_API at::Tensor sparse_pool(const at::Tensor& features, const ConvolutionPlan& plan,
-                                                  PoolMode mode);
+[[nodiscard]] LACEWING_API at::Tensor pool(const at::Tensor& features, const ConvolutionPlan& plan, PoolMode mode);
+
+[[nodiscard]] inline at::Tensor sum_pool(const at::Tensor& features, const ConvolutionPlan& plan) {
+  return pool(features, plan, PoolMode::sum);
+}
+[[nodiscard]] inline at::Tensor avg_pool(const at::Tensor& features, const ConvolutionPlan& plan) {
+  return pool(features, plan, PoolMode::avg);
+}
+[[nodiscard]] inline at::Tensor max_pool(const at::Tensor& features, const ConvolutionPlan& plan) {
+  return pool(features, plan, PoolMode::max);
+}
 
 /// Back along a pooling plan: each source voxel of the plan gets the mean of the targets that it went to.
-[[nodiscard]] LACEWING_API at::Tensor sparse_unpool(const at::Tensor& features, const ConvolutionPlan& plan);
+[[nodiscard]] LACEWING_API at::Tensor unpool(const at::Tensor& features, const ConvolutionPlan& plan);
 
 /// Back along sparse_max_pool: each entry goes to the source row it came from; the others are 0. Throws for rows that
 /// are no source voxels of their target.
-[[nodiscard]] LACEWING_API at::Tensor sparse_max_unpool(const at::Tensor& features, const at::Tensor& rows,
-                                                        const ConvolutionPlan& plan);
+[[nodiscard]] LACEWING_API at::Tensor max_unpool(const at::Tensor& features, const at::Tensor& rows,
+                                                 const ConvolutionPlan& plan);
 
 /// (voxels, C) to (batch_size, C): the sum, mean or maximum over the voxels of each batch item; 0 for empty ones.
 [[nodiscard]] LACEWING_API at::Tensor global_pool(const at::Tensor& features, const at::Tensor& batch,
                                                   std::int64_t batch_size, PoolMode mode = PoolMode::avg);
 
 /// (Cout, Cin/groups, *size) to (taps, groups, Cin/groups, Cout/groups); `transposed`: from (Cin, Cout/groups, *size).
-[[nodiscard]] LACEWING_API at::Tensor conv_weight_from_user(const at::Tensor& weight, std::int64_t groups = 1,
-                                                            bool transposed = false);
+[[nodiscard]] LACEWING_API at::Tensor weight_from_user(const at::Tensor& weight, std::int64_t groups = 1,
+                                                       bool transposed = false);
 
 /// The other way: (taps, groups, Cin/groups, Cout/groups) to the user layout, as a view where there is one group.
-[[nodiscard]] LACEWING_API at::Tensor conv_weight_to_user(const at::Tensor& weight, at::IntArrayRef kernel_size,
-                                                          bool transposed = false);
+[[nodiscard]] LACEWING_API at::Tensor weight_to_user(const at::Tensor& weight, at::IntArrayRef kernel_size,
+                                                     bool transposed = false);
 
 /// floor(point / voxel_size) with the batch index in front: (points, axes) floats to (points, 1 + axes) int32. `batch`
 /// is one index or one for each point. Throws for points that are not finite or whose voxel does not fit.

@@ -1,11 +1,11 @@
 // The seven sparse products and sparse scale, differentiable to any order.
 //
 // All take ([N], M1, ...) and ([N], M2, ...) operands: one without N is shared by all n. out_accumulated also sums over
-// n and drops N from the output. dtype: at::result_type(input1, input2); half types accumulate in float. Gradients flow
-// to both inputs and to the scale of info_fwd; backward infos that are not given are derived once and kept on info_fwd.
-// Each allocates the output and at most the workspace that workspace_bytes tells, reads nothing back to the host, and
-// gives the same bits for every run and number of threads. Threads may call every function here at
-// once and share infos. Errors are c10::Error with one sentence.
+// n and drops N from the output. The three infos may be given as one SparseProductInfos. dtype: at::result_type(input1,
+// input2); half types accumulate in float. Gradients flow to both inputs and to the scale of info_fwd; backward infos
+// that are not given are derived once and kept on info_fwd. Each allocates the output and at most the workspace that
+// workspace_bytes tells, reads nothing back to the host, and gives the same bits for every run and number of threads.
+// Threads may call every function here at once and share infos. Errors are c10::Error with one sentence.
 #pragma once
 
 #include <string>
@@ -32,6 +32,10 @@ inline at::Tensor sparse_mul(const at::Tensor& input1, const at::Tensor& input2,
                              bool out_accumulated = false) {
   return sparse_product("sparse_mul", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
 }
+inline at::Tensor sparse_mul(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfos& infos,
+                             bool out_accumulated = false) {
+  return sparse_product("sparse_mul", input1, input2, infos.fwd, infos.bwd1, infos.bwd2, out_accumulated);
+}
 inline at::Tensor indexed_mul_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
                                            const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
   return indexed_product("sparse_mul", input1, input2, fields, out_accumulated);
@@ -42,6 +46,10 @@ inline at::Tensor sparse_outer(const at::Tensor& input1, const at::Tensor& input
                                const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {},
                                bool out_accumulated = false) {
   return sparse_product("sparse_outer", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+inline at::Tensor sparse_outer(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfos& infos,
+                               bool out_accumulated = false) {
+  return sparse_product("sparse_outer", input1, input2, infos.fwd, infos.bwd1, infos.bwd2, out_accumulated);
 }
 inline at::Tensor indexed_outer_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
                                              const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
@@ -54,6 +62,10 @@ inline at::Tensor sparse_inner(const at::Tensor& input1, const at::Tensor& input
                                bool out_accumulated = false) {
   return sparse_product("sparse_inner", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
 }
+inline at::Tensor sparse_inner(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfos& infos,
+                               bool out_accumulated = false) {
+  return sparse_product("sparse_inner", input1, input2, infos.fwd, infos.bwd1, infos.bwd2, out_accumulated);
+}
 inline at::Tensor indexed_inner_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
                                              const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
   return indexed_product("sparse_inner", input1, input2, fields, out_accumulated);
@@ -64,6 +76,10 @@ inline at::Tensor sparse_vecmat(const at::Tensor& input1, const at::Tensor& inpu
                                 const OptionalInfo& info_bwd1 = {}, const OptionalInfo& info_bwd2 = {},
                                 bool out_accumulated = false) {
   return sparse_product("sparse_vecmat", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+inline at::Tensor sparse_vecmat(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfos& infos,
+                                bool out_accumulated = false) {
+  return sparse_product("sparse_vecmat", input1, input2, infos.fwd, infos.bwd1, infos.bwd2, out_accumulated);
 }
 inline at::Tensor indexed_vecmat_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
                                               const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
@@ -76,6 +92,10 @@ inline at::Tensor sparse_vecsca(const at::Tensor& input1, const at::Tensor& inpu
                                 bool out_accumulated = false) {
   return sparse_product("sparse_vecsca", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
 }
+inline at::Tensor sparse_vecsca(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfos& infos,
+                                bool out_accumulated = false) {
+  return sparse_product("sparse_vecsca", input1, input2, infos.fwd, infos.bwd1, infos.bwd2, out_accumulated);
+}
 inline at::Tensor indexed_vecsca_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
                                               const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
   return indexed_product("sparse_vecsca", input1, input2, fields, out_accumulated);
@@ -87,6 +107,10 @@ inline at::Tensor sparse_scavec(const at::Tensor& input1, const at::Tensor& inpu
                                 bool out_accumulated = false) {
   return sparse_product("sparse_scavec", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
 }
+inline at::Tensor sparse_scavec(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfos& infos,
+                                bool out_accumulated = false) {
+  return sparse_product("sparse_scavec", input1, input2, infos.fwd, infos.bwd1, infos.bwd2, out_accumulated);
+}
 inline at::Tensor indexed_scavec_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
                                               const SparseProductInfo::Fields& fields, bool out_accumulated = false) {
   return indexed_product("sparse_scavec", input1, input2, fields, out_accumulated);
@@ -97,6 +121,10 @@ inline at::Tensor sparse_mat_t_vec(const at::Tensor& input1, const at::Tensor& i
                                    const SparseProductInfo& info_fwd, const OptionalInfo& info_bwd1 = {},
                                    const OptionalInfo& info_bwd2 = {}, bool out_accumulated = false) {
   return sparse_product("sparse_mat_t_vec", input1, input2, info_fwd, info_bwd1, info_bwd2, out_accumulated);
+}
+inline at::Tensor sparse_mat_t_vec(const at::Tensor& input1, const at::Tensor& input2, const SparseProductInfos& infos,
+                                   bool out_accumulated = false) {
+  return sparse_product("sparse_mat_t_vec", input1, input2, infos.fwd, infos.bwd1, infos.bwd2, out_accumulated);
 }
 inline at::Tensor indexed_mat_t_vec_scale_gather(const at::Tensor& input1, const at::Tensor& input2,
                                                  const SparseProductInfo::Fields& fields,
@@ -131,6 +159,9 @@ inline constexpr ProductFunctions kProductFunctions[] = {
 /// out[...,m,c] = sum for t in segment m of scale[t] * input[...,index[t],c]: (..., M_in, C) -> (..., out_size, C)
 LACEWING_API at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfo& info_fwd,
                                      const std::optional<SparseScaleInfo>& info_bwd = {});
+inline at::Tensor sparse_scale(const at::Tensor& input, const SparseScaleInfos& infos) {
+  return sparse_scale(input, infos.fwd, infos.bwd);
+}
 
 /// Its raw form; seg_out must have out_size + 1 entries.
 LACEWING_API at::Tensor indexed_scale_segment(const at::Tensor& input, const SparseScaleInfo::Fields& fields);

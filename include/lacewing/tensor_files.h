@@ -16,11 +16,11 @@ namespace lacewing {
 /// Coordinate and array files; real, integer, complex and pattern (values 1) fields become float64, int64, complex128
 /// and float64; of symmetric, skew-symmetric and hermitian matrices the other triangle's entries follow those of the
 /// file. Throws c10::Error with one sentence that names the line.
-LACEWING_API at::Tensor read_matrix_market(const std::string& path);
+LACEWING_API at::Tensor read_mtx(const std::string& path);
 
 /// Writes a matrix with fill 0: real, integer, complex, or pattern for booleans (which must all be true). Values are
 /// the shortest text that reads back as the same number.
-LACEWING_API void write_matrix_market(const at::Tensor& sparse, const std::string& path);
+LACEWING_API void write_mtx(const at::Tensor& sparse, const std::string& path);
 
 /// The tensor of a FROSTT file: lines of 1-based indices and a value, float64 or `dtype`, in COO with fill 0. Values of
 /// an integer dtype are read as integers. Without `size`, sizes are the largest indices.

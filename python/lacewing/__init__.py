@@ -10,7 +10,9 @@ from .formula import *  # noqa: F403
 from .generate import contiguous_order, diags, eye, random, strided
 from .info import (
     SparseProductInfo,
+    SparseProductInfos,
     SparseScaleInfo,
+    SparseScaleInfos,
     derive_backward,
     sparse_product_info,
     sparse_product_infos,
@@ -35,8 +37,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "SparseProductInfo",
+    "SparseProductInfos",
     "SparseScale",
     "SparseScaleInfo",
+    "SparseScaleInfos",
     "SparseTensor",
     "backend",
     "contiguous_order",

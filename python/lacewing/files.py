@@ -27,7 +27,7 @@ def read_mtx(path: _Path, dtype: torch.dtype | None = None) -> SparseTensor:
     Real and pattern files give float64, integer ones int64, complex ones complex128, or ``dtype``. Of symmetric,
     skew-symmetric and hermitian matrices both triangles are there. A damaged file gives an error with its line.
     """
-    matrix = SparseTensor(ops.read_matrix_market(os.fspath(path)))
+    matrix = SparseTensor(ops.read_mtx(os.fspath(path)))
     return matrix if dtype is None else _cast(path, matrix, dtype)
 
 
@@ -39,7 +39,7 @@ def _inner(op: str, sparse: object) -> Tensor:
 
 def write_mtx(sparse: SparseTensor, path: _Path) -> None:
     """Writes a matrix with fill 0 to a Matrix Market file; booleans as a pattern. Numbers read back the same."""
-    ops.write_matrix_market(_inner("write_mtx", sparse), os.fspath(path))
+    ops.write_mtx(_inner("write_mtx", sparse), os.fspath(path))
 
 
 def read_tns(path: _Path, size: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> SparseTensor:

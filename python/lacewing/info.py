@@ -5,14 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, cast
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ._library import ops
-from ._plan import Plan, outside_transforms, unwrapped
+from ._plan import Plan, arguments, needs_grad, outside_transforms, unwrapped
 
 Indices = Tensor | Sequence[int] | None
 Values = Tensor | Sequence[float] | None
@@ -92,18 +92,53 @@ class _Info:
 
     _fields: tuple[str, ...]
     _out_size: int | None
+    _open: bool
+    """Whether every field is absent: the terms then follow the inputs."""
     scale: Tensor | None
     _tensors: dict[str, Tensor | None]
     _plan: Plan
     _derived: dict[Any, Any]
 
     @classmethod
-    def _sorted(cls, scale: Tensor | None, plan: Plan) -> Any:
+    def _sorted(cls, scale: Tensor | None, plan: Plan) -> Self:
         """An info made by a sort: an entry of scale for each term."""
         info = object.__new__(cls)
-        info.scale, info._out_size = scale, plan.rows
+        info.scale, info._out_size, info._open = scale, None, False
         info._tensors, info._plan, info._derived = {}, plan, {}
         return info
+
+    @classmethod
+    def _sort(
+        cls,
+        op: str,
+        scale: Values,
+        indices: dict[str, Indices],
+        sizes: dict[str, int | None],
+        forward_only: bool = False,
+    ) -> list[Self]:
+        """The infos of triples, for the value and the gradients."""
+        tensor, given = _as_fields(op, scale, **indices)
+        entries = -1 if tensor is None else _length(tensor, op)
+        rows = [as_size(op, name, size) for name, size in sizes.items()]
+        rows += [None] * (3 - len(rows))
+        unary = issubclass(cls, SparseScaleInfo)
+        plans = _build(ops.sorted_plans, op, *given, entries, *rows, unary, forward_only, op)
+        return [cls._sorted(tensor, plan) for plan in Plan.split(*plans)]
+
+    def _set(self, given: list[Tensor | None], out_size: int | None, columns: list[Tensor | None]) -> None:
+        """From the fields; ``columns`` are index1, index2, seg_out, gather_index and index_out."""
+        op = type(self).__name__
+        entries = None if self.scale is None else _length(self.scale, op)
+        unary = isinstance(self, SparseScaleInfo)
+        array, sizes = _build(ops.product_plan, op, entries, *columns, out_size, unary, op)
+        indexed = any(index is not None for index in given)
+        self._plan = Plan(array if indexed or self.scale is None else array.to(self.scale.device), tuple(sizes))
+        self._out_size, self._open, self._derived = out_size, not indexed and entries is None, {}
+        with outside_transforms():
+            copies = [None if tensor is None else tensor.clone() for tensor in given]
+        self._tensors = dict(
+            zip([name for name in self._fields if name not in ("scale", "out_size")], copies, strict=True)
+        )
 
     def _get(self, name: str) -> Tensor | None:
         tensor = self._tensors[name] if self._tensors else self._from_plan(name)
@@ -120,16 +155,61 @@ class _Info:
         return value
 
     def _from_plan(self, name: str) -> Tensor | None:
-        if name in ("index", "index1", "index2"):
-            return self._plan.by_entry(2 if name == "index2" else 1)
-        if name == "index_out":
-            return None
-        return self._plan.segments() if name == "seg_out" else self._plan.order()
+        index1, index2, seg_out, gather_index = ops.plan_fields(*self._plan)
+        fields = {"index": index1, "index1": index1, "index2": index2, "seg_out": seg_out, "gather_index": gather_index}
+        return fields.get(name)
+
+    def _backward_plans(self, *sizes: int) -> list[Plan]:
+        """The plans of the gradients for inputs of so many rows: derived once, then kept; none where none fit."""
+        in2_size = sizes[1] if len(sizes) == 2 else None
+        with outside_transforms():
+            make = lambda: Plan.split(
+                *ops.backward_plans(unwrapped(self._plan.array), self._plan.sizes, sizes[0], in2_size)
+            )
+            plans: list[Plan] = self._kept(sizes, make)
+        return plans
+
+    def _arguments(self, backward: Sequence[_Info | None], sizes: Sequence[int], *operands: Tensor) -> tuple[Any, ...]:
+        """What an op takes for this info and those of its gradients, for inputs of so many rows."""
+        given = [None if info is None else info._plan for info in backward]
+        if not needs_grad(*operands, self.scale):
+            return arguments(self._plan, *given)
+        if torch.compiler.is_compiling():
+            # What is derived now cannot be kept: the compiled graph derives it when it runs.
+            derived = next((plans for key, plans in self._derived.items() if key == tuple(sizes)), None)
+        else:
+            if self.scale is not None:
+                given = [
+                    plan if plan and ops.plan_serves(self._plan.sizes, plan.sizes, view) else None
+                    for view, plan in enumerate(given, 1)
+                ]
+            derived = self._backward_plans(*sizes) if None in given else None
+        return arguments(self._plan, *(plan or other for plan, other in zip(given, derived or given, strict=True)))
+
+    def _resolved(self, rows: int) -> Any:
+        """The info to use for inputs of so many rows: another one only where out_size alone is given and differs."""
+        if not self._open or self._out_size in (None, rows):
+            return self
+        name = "index1" if isinstance(self, SparseProductInfo) else "index"
+        cls: Any = type(self)
+        make = lambda: cls(**{name: torch.arange(rows, device=self.device)}, out_size=self._out_size)
+        info = self._kept(int(rows), make)
+        return info if self.scale is None else info.with_scale(self.scale)
+
+    @property
+    def seg_out(self) -> Tensor | None:
+        """(segments + 1,): where the terms of each segment begin."""
+        return self._get("seg_out")
+
+    @property
+    def gather_index(self) -> Tensor | None:
+        """(K,): the t of each term."""
+        return self._get("gather_index")
 
     @property
     def out_size(self) -> int | None:
         """Rows of the output, or None where they follow the inputs."""
-        return self._out_size
+        return self._out_size if self._tensors else ops.plan_rows(self._plan.sizes)
 
     @property
     def device(self) -> torch.device:
@@ -152,7 +232,7 @@ class _Info:
         new = object.__new__(type(self))
         with _outside_inference():
             new.scale = None if self.scale is None else f(self.scale)
-        new._out_size = self._out_size
+        new._out_size, new._open = self._out_size, self._open
         with outside_transforms():
             new._tensors = {name: None if t is None else f(t) for name, t in self._tensors.items()}
             new._plan = Plan(f(self._plan.array), self._plan.sizes)
@@ -162,13 +242,14 @@ class _Info:
     def __getstate__(self) -> dict[str, Any]:
         return {
             "scale": self.scale,
-            "out_size": self.out_size,
+            "out_size": self._out_size,
+            "open": self._open,
             "tensors": self._tensors,
             "plan": (self._plan.array, self._plan.sizes),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.scale, self._out_size = state["scale"], state["out_size"]
+        self.scale, self._out_size, self._open = state["scale"], state["out_size"], state["open"]
         self._tensors, self._plan, self._derived = state["tensors"], Plan(*state["plan"]), {}
 
     def __repr__(self) -> str:
@@ -195,12 +276,6 @@ class _Info:
         if unknown:
             raise TypeError(f"[lacewing.{type(self).__name__}] there is no field {sorted(unknown)[0]!r}")
         return self.with_scale(fields["scale"]) if fields.keys() == {"scale"} else type(self)(**self._asdict() | fields)
-
-
-def _copies(names: Sequence[str], tensors: Sequence[Tensor | None]) -> dict[str, Tensor | None]:
-    """The fields of an info, which are its own."""
-    with outside_transforms():
-        return {name: None if t is None else t.clone() for name, t in zip(names, tensors, strict=True)}
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -246,10 +321,7 @@ class SparseProductInfo(_Info):
         name = type(self).__name__
         fields = dict(zip(self._fields[1:6], (index1, index2, seg_out, gather_index, index_out), strict=True))
         self.scale, given = _as_fields(name, scale, **fields)
-        self._out_size = as_size(name, "out_size", out_size)
-        self._plan = _fields_plan(self.scale, given, self._out_size, False, name)
-        self._tensors = _copies(self._fields[1:6], given)
-        self._derived = {}
+        self._set(given, as_size(name, "out_size", out_size), given)
 
     @property
     def index1(self) -> Tensor | None:
@@ -262,48 +334,9 @@ class SparseProductInfo(_Info):
         return self._get("index2")
 
     @property
-    def seg_out(self) -> Tensor | None:
-        """(segments + 1,): where the terms of each segment begin."""
-        return self._get("seg_out")
-
-    @property
-    def gather_index(self) -> Tensor | None:
-        """(K,): the t of each term."""
-        return self._get("gather_index")
-
-    @property
     def index_out(self) -> Tensor | None:
         """(segments,): the row of the output that each segment writes."""
         return self._get("index_out")
-
-    def _backward_plans(self, in1_size: int, in2_size: int) -> tuple[Plan, Plan]:
-        """The plans of the two gradients: derived once for these sizes, then kept."""
-
-        def derive() -> tuple[Plan, Plan]:
-            plan = self._plan.resolved(in1_size)
-            return plan.derived(1, in1_size), plan.derived(2, in2_size)
-
-        plans: tuple[Plan, Plan] = self._kept((in1_size, in2_size), derive)
-        return plans
-
-    def _resolved(self, rows: int) -> SparseProductInfo:
-        """The info to use for inputs of so many rows: another one only where out_size alone is given and differs."""
-        if self._plan.entries is not None or self.out_size in (None, rows):
-            return self
-        make = lambda: SparseProductInfo(index1=torch.arange(rows, device=self.device), out_size=self.out_size)
-        info: SparseProductInfo = self._kept(int(rows), make)
-        return info if self.scale is None else info.with_scale(self.scale)
-
-
-def _fields_plan(
-    scale: Tensor | None, indices: list[Tensor | None], out_size: int | None, unary: bool, op: str
-) -> Plan:
-    """The plan of index1, index2, seg_out, gather_index and index_out."""
-    entries = None if scale is None else _length(scale, op)
-    array, sizes = _build(ops.product_plan, op, entries, *indices, out_size, unary, op)
-    plan = Plan(array, tuple(sizes))
-    given = any(index is not None for index in indices)
-    return plan if given or scale is None else plan.to(scale.device)
 
 
 def _build(builder: Any, op: str, *arguments: Any) -> Any:
@@ -330,22 +363,17 @@ def sparse_product_info(
     out_size: int | None = None,
 ) -> SparseProductInfo:
     """The info of the triples (index1[t], index2[t]) -> index[t], sorted by output; see sparse_product_infos."""
-    op = "sparse_product_info"
-    scale, given = _as_fields(op, scale, index1=index1, index2=index2, index=index)
-    plan = _build(
-        ops.sorted_plans,
-        op,
-        *given,
-        -1 if scale is None else _length(scale, op),
-        as_size(op, "out_size", out_size),
-        None,
-        None,
-        False,
-        True,
-        op,
-    )
-    info: SparseProductInfo = SparseProductInfo._sorted(scale, *Plan.split(*plan))
+    indices = {"index1": index1, "index2": index2, "index": index}
+    (info,) = SparseProductInfo._sort("sparse_product_info", scale, indices, {"out_size": out_size}, forward_only=True)
     return info
+
+
+class SparseProductInfos(NamedTuple):
+    """The infos of a product: its value and its two gradients."""
+
+    fwd: SparseProductInfo
+    bwd1: SparseProductInfo
+    bwd2: SparseProductInfo
 
 
 def sparse_product_infos(
@@ -356,37 +384,23 @@ def sparse_product_infos(
     out_size: int | None = None,
     in1_size: int | None = None,
     in2_size: int | None = None,
-) -> tuple[SparseProductInfo, SparseProductInfo, SparseProductInfo]:
+) -> SparseProductInfos:
     """The infos of a product and of its two gradients: ``z[index[t]] += scale[t] * x[index1[t]] o y[index2[t]]``.
 
     Indices are lists or integer tensors of one length T on any device; None means 0..T-1. Sizes that are not given are
     one more than the largest index. Triples are sorted stably by (output, index1, index2), duplicates stay and add.
-    ``scale`` stays in the order given, the sort sits in ``gather_index``. Returns ``(fwd, bwd1, bwd2)``.
+    ``scale`` stays in the order given, the sort sits in ``gather_index``.
 
-    >>> fwd, bwd1, bwd2 = sparse_product_infos([0, 1], [1, 0], [0, 0], [1.0, -1.0], 1, 2, 2)
+    >>> infos = sparse_product_infos([0, 1], [1, 0], [0, 0], [1.0, -1.0], 1, 2, 2)
+    >>> z = sparse_mul(x, y, infos)  # or sparse_mul(x, y, infos.fwd, infos.bwd1, infos.bwd2)
     """
-    op = "sparse_product_infos"
-    scale, given = _as_fields(op, scale, index1=index1, index2=index2, index=index)
-    plans = _build(
-        ops.sorted_plans,
-        op,
-        *given,
-        -1 if scale is None else _length(scale, op),
-        as_size(op, "out_size", out_size),
-        as_size(op, "in1_size", in1_size),
-        as_size(op, "in2_size", in2_size),
-        False,
-        False,
-        op,
-    )
-    fwd, bwd1, bwd2 = (SparseProductInfo._sorted(scale, plan) for plan in Plan.split(*plans))
-    return fwd, bwd1, bwd2
+    indices = {"index1": index1, "index2": index2, "index": index}
+    sizes = {"out_size": out_size, "in1_size": in1_size, "in2_size": in2_size}
+    return SparseProductInfos(*SparseProductInfo._sort("sparse_product_infos", scale, indices, sizes))
 
 
-def derive_backward(
-    info: SparseProductInfo, in1_size: int, in2_size: int
-) -> tuple[SparseProductInfo, SparseProductInfo]:
-    """The infos of the two gradients of a product whose inputs have so many rows: ``(bwd1, bwd2)``.
+def derive_backward(info: SparseProductInfo, in1_size: int, in2_size: int) -> SparseProductInfos:
+    """The info, and those of the two gradients of a product whose inputs have so many rows.
 
     Works for every info, with gather_index and index_out too. Where gather_index repeats an entry of scale, the derived
     infos have an entry for each term instead, and their scale is gathered (differentiably).
@@ -394,25 +408,16 @@ def derive_backward(
     op = "derive_backward"
     if not isinstance(info, SparseProductInfo):
         raise TypeError(f"[lacewing.{op}] info must be a SparseProductInfo, not {type(info).__name__}")
-    for argument, size in (("in1_size", in1_size), ("in2_size", in2_size)):
-        if as_size(op, argument, size) is None or size < 0:
-            raise ValueError(f"[lacewing.{op}] {argument} must be at least 0, not {size}")
-    if info._plan.entries is None and in1_size != in2_size:
-        raise ValueError(
-            f"[lacewing.{op}] an info whose fields are all absent takes as many rows of input1 as of input2, not "
-            f"{in1_size} and {in2_size}"
-        )
-    info = info._resolved(in1_size)
-    plan = info._plan.resolved(in1_size)
-    if plan.repeats_entries:
-        first, second, out, order = plan.terms()
-        scale = None if info.scale is None else info.scale[order]
-        return (
-            sparse_product_info(second, out, first, scale, in1_size),
-            sparse_product_info(out, first, second, scale, in2_size),
-        )
-    bwd1, bwd2 = (SparseProductInfo._sorted(info.scale, plan) for plan in info._backward_plans(in1_size, in2_size))
-    return bwd1, bwd2
+    sizes: list[Any] = []
+    for name, size in (("in1_size", in1_size), ("in2_size", in2_size)):
+        if size is None:
+            raise TypeError(f"[lacewing.{op}] {name} must be an int, not None")
+        sizes.append(as_size(op, name, size))
+    with outside_transforms():
+        entry, *by_term = ops.backward_plans_by_term(*info._plan, *sizes)
+    scale = info.scale if entry is None or info.scale is None else info.scale[entry]
+    plans = info._resolved(in1_size)._backward_plans(*sizes) if entry is None else Plan.split(*by_term)
+    return SparseProductInfos(info, *(SparseProductInfo._sorted(scale, plan) for plan in plans))
 
 
 class SparseScaleInfo(_Info):
@@ -431,44 +436,25 @@ class SparseScaleInfo(_Info):
         scale: Values = None,
         index: Indices = None,
         seg_out: Indices = None,
-        out_size: int | None = None,
         gather_index: Indices = None,
+        out_size: int | None = None,
     ) -> None:
         name = type(self).__name__
         fields = {"index": index, "seg_out": seg_out, "gather_index": gather_index}
         self.scale, given = _as_fields(name, scale, **fields)
-        self._out_size = as_size(name, "out_size", out_size)
-        self._plan = _fields_plan(self.scale, [given[0], None, given[1], given[2], None], self._out_size, True, name)
-        self._tensors = _copies(list(fields), given)
-        self._derived = {}
+        self._set(given, as_size(name, "out_size", out_size), [given[0], None, given[1], given[2], None])
 
     @property
     def index(self) -> Tensor | None:
         """(T,): rows of the input."""
         return self._get("index")
 
-    @property
-    def seg_out(self) -> Tensor | None:
-        """(out_size + 1,): where the terms of each row begin."""
-        return self._get("seg_out")
 
-    @property
-    def gather_index(self) -> Tensor | None:
-        """The t of each term, where scale is not in the order of the rows."""
-        return self._get("gather_index")
+class SparseScaleInfos(NamedTuple):
+    """The infos of a constant sparse matrix and of its transpose."""
 
-    def _backward_plan(self, in_size: int) -> Plan:
-        derive = lambda: self._plan.resolved(in_size).derived(1, in_size, unary=True)
-        plan: Plan = self._kept((in_size,), derive)
-        return plan
-
-    def _resolved(self, rows: int) -> SparseScaleInfo:
-        """As SparseProductInfo._resolved."""
-        if self._plan.entries is not None or self.out_size in (None, rows):
-            return self
-        make = lambda: SparseScaleInfo(index=torch.arange(rows, device=self.device), out_size=self.out_size)
-        info: SparseScaleInfo = self._kept(int(rows), make)
-        return info if self.scale is None else info.with_scale(self.scale)
+    fwd: SparseScaleInfo
+    bwd: SparseScaleInfo
 
 
 def sparse_scale_infos(
@@ -477,43 +463,29 @@ def sparse_scale_infos(
     scale: Values = None,
     out_size: int | None = None,
     in_size: int | None = None,
-) -> tuple[SparseScaleInfo, SparseScaleInfo]:
+) -> SparseScaleInfos:
     """The infos of the matrix with entries ``S[index_out[t], index_in[t]] = scale[t]`` (duplicates add), and of S^T.
 
-    >>> fwd, bwd = sparse_scale_infos([0, 0], [1, 2], [0.5, 0.5], 1, 3)
+    >>> infos = sparse_scale_infos([0, 0], [1, 2], [0.5, 0.5], 1, 3)
+    >>> out = sparse_scale(x, infos)
     """
-    op = "sparse_scale_infos"
-    scale, (columns, rows) = _as_fields(op, scale, index_in=index_in, index_out=index_out)
-    plans = _build(
-        ops.sorted_plans,
-        op,
-        columns,
-        None,
-        rows,
-        -1 if scale is None else _length(scale, op),
-        as_size(op, "out_size", out_size),
-        as_size(op, "in_size", in_size),
-        None,
-        True,
-        False,
-        op,
-    )
-    fwd, bwd = (SparseScaleInfo._sorted(scale, plan) for plan in Plan.split(*plans))
-    return fwd, bwd
+    indices = {"index_in": index_in, "index2": None, "index_out": index_out}
+    sizes = {"out_size": out_size, "in_size": in_size}
+    return SparseScaleInfos(*SparseScaleInfo._sort("sparse_scale_infos", scale, indices, sizes))
 
 
 def _register(cls: type[_Info]) -> None:
     def flatten(info: _Info) -> tuple[list[Any], Any]:
         names = list(info._tensors)
         leaves = [info.scale, info._plan.array, *info._tensors.values()]
-        return leaves, (names, info._plan.sizes, info.out_size)
+        return leaves, [names, list(info._plan.sizes), info._out_size, info._open]  # as a saved program has it
 
     def unflatten(leaves: Any, context: Any) -> _Info:
-        names, sizes, out_size = context
         info = object.__new__(cls)
+        names, sizes, info._out_size, info._open = context
         info.scale, array, *tensors = leaves
         info._tensors = dict(zip(names, tensors, strict=True))
-        info._plan, info._out_size, info._derived = Plan(array, tuple(sizes)), out_size, {}
+        info._plan, info._derived = Plan(array, tuple(sizes)), {}
         return info
 
     def flatten_with_keys(info: _Info) -> tuple[list[tuple[Any, Any]], Any]:
@@ -534,3 +506,6 @@ def _register(cls: type[_Info]) -> None:
 
 _register(SparseProductInfo)
 _register(SparseScaleInfo)
+for _infos in (SparseProductInfos, SparseScaleInfos):
+    pytree._register_namedtuple(_infos, serialized_type_name=f"lacewing.{_infos.__name__}")
+    torch.serialization.add_safe_globals([_infos])

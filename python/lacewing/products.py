@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from ._library import ops
-from ._plan import Plan, arguments, check_flag, check_tensor, needs_grad
-from .info import SparseProductInfo, SparseScaleInfo
+from ._plan import arguments, check_flag, check_tensor
+from .info import SparseProductInfo, SparseProductInfos, SparseScaleInfo
 from .raw import raw_form
 
 __all__ = [
@@ -47,7 +46,7 @@ class Product(Protocol):
         self,
         input1: Tensor,
         input2: Tensor,
-        info_fwd: SparseProductInfo,
+        info_fwd: SparseProductInfo | SparseProductInfos,
         info_bwd1: SparseProductInfo | None = None,
         info_bwd2: SparseProductInfo | None = None,
         out_accumulated: bool = False,
@@ -56,28 +55,29 @@ class Product(Protocol):
         ...
 
 
-def _usable(op: str, view: int, fwd: SparseProductInfo, bwd: SparseProductInfo | None) -> Plan | None:
-    """A backward info's plan; None where one has to be derived."""
-    if bwd is None:
-        return None
-    if not isinstance(bwd, SparseProductInfo):
-        raise TypeError(f"[lacewing.{op}] info_bwd{view} must be a SparseProductInfo, not {type(bwd).__name__}")
-    return bwd._plan if bwd._plan.serves(fwd._plan, view, fwd.scale is not None) else None
-
-
 def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Product:
     op = getattr(ops, name)
 
     def product(
         input1: Tensor,
         input2: Tensor,
-        info_fwd: SparseProductInfo,
+        info_fwd: SparseProductInfo | SparseProductInfos,
         info_bwd1: SparseProductInfo | None = None,
         info_bwd2: SparseProductInfo | None = None,
         out_accumulated: bool = False,
     ) -> Tensor:
+        if isinstance(info_fwd, SparseProductInfos) and info_bwd1 is None and info_bwd2 is None:
+            info_fwd, info_bwd1, info_bwd2 = info_fwd
         if not isinstance(info_fwd, SparseProductInfo):
-            raise TypeError(f"[lacewing.{name}] info_fwd must be a SparseProductInfo, not {type(info_fwd).__name__}")
+            raise TypeError(
+                f"[lacewing.{name}] info_fwd must be a SparseProductInfo, or SparseProductInfos alone, not "
+                f"{type(info_fwd).__name__}"
+            )
+        for view, given in enumerate((info_bwd1, info_bwd2), 1):
+            if given is not None and not isinstance(given, SparseProductInfo):
+                raise TypeError(
+                    f"[lacewing.{name}] info_bwd{view} must be a SparseProductInfo, not {type(given).__name__}"
+                )
         check_tensor(name, "input1", input1)
         check_tensor(name, "input2", input2)
         check_flag(name, "out_accumulated", out_accumulated)
@@ -85,22 +85,14 @@ def _make(name: str, formula: str, shapes: str, rows1: int, rows2: int) -> Produ
         in2 = input2.shape[rows2] if input2.dim() >= -rows2 else 0
         # The op reports a wrong rank.
         ranked = input1.dim() in (-rows1, 1 - rows1) and input2.dim() in (-rows2, 1 - rows2)
-        if info_fwd._plan.entries is None and ranked and in1 != in2:
+        if info_fwd._open and ranked and in1 != in2:
             raise ValueError(
                 f"[lacewing.{name}] an info whose fields are all absent takes as many rows of input1 as of input2, not "
                 f"{in1} and {in2}"
             )
-        info_fwd = info_fwd._resolved(in1)
-        scale = info_fwd.scale
-        bwd1, bwd2 = _usable(name, 1, info_fwd, info_bwd1), _usable(name, 2, info_fwd, info_bwd2)
-        derives = (bwd1 is None or bwd2 is None) and needs_grad(input1, input2, scale)
-        # What is derived while torch compiles cannot be kept: the compiled graph derives it when it runs.
-        if torch.compiler.is_compiling():
-            derives = derives and isinstance(in1, int) and isinstance(in2, int) and (in1, in2) in info_fwd._derived
-        if derives and info_fwd._plan.fits(in1, in2):
-            derived1, derived2 = info_fwd._backward_plans(int(in1), int(in2))
-            bwd1, bwd2 = bwd1 or derived1, bwd2 or derived2
-        result: Tensor = op(input1, input2, scale, *arguments(info_fwd._plan, bwd1, bwd2), out_accumulated)
+        info: SparseProductInfo = info_fwd._resolved(in1)
+        plans = info._arguments((info_bwd1, info_bwd2), (in1, in2), input1, input2)
+        result: Tensor = op(input1, input2, info.scale, *plans, out_accumulated)
         return result
 
     product.__name__ = product.__qualname__ = name

@@ -79,18 +79,18 @@ def indexed_scale_segment(
     input: Tensor,
     scale: Values,
     index: Indices,
-    seg: Indices,
+    seg_out: Indices,
     out_size: int | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """``sparse_scale`` from its fields; not differentiable.
 
     ``out``, where given, is overwritten, never added to; it must have the output's shape and dtype and share no memory
-    with the input. ``seg`` must have out_size + 1 entries.
+    with the input. ``seg_out`` must have out_size + 1 entries.
     """
     name = "indexed_scale_segment"
     check_tensor(name, "input", input)
-    tensors = [as_scale(name, scale), as_index(name, "index", index), as_index(name, "seg", seg)]
+    tensors = [as_scale(name, scale), as_index(name, "index", index), as_index(name, "seg_out", seg_out)]
     arguments = (input, *_beside(input, tensors), as_size(name, "out_size", out_size), None)
     if out is None:
         result: Tensor = ops.indexed_scale_segment(*arguments)

@@ -360,7 +360,7 @@ class SparseTensor(Tensor):
         return SparseTensor(_own(ops.tensor_with_values, self._inner, values))
 
     @_not_compiled
-    def additive(self) -> tuple[Tensor, SparseTensor]:
+    def to_additive(self) -> tuple[Tensor, SparseTensor]:
         """``(a, s)`` with ``self == a + s``, where s has the fill 0."""
         additive, sparse = _own(ops.tensor_to_additive, self._inner)
         return additive, SparseTensor(sparse)

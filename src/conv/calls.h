@@ -29,11 +29,9 @@ using UnitSignature = at::Tensor(const at::Tensor& features, const at::Tensor& w
                                  const OptionalTensor& offset, double eps, const OptionalTensor& residual, bool relu);
 
 /// lacewing::sparse_conv_plan: the array, its integers, and the coordinates that were made.
-using PlanSignature = std::tuple<at::Tensor, at::Tensor, at::Tensor>(const OptionalTensor& fine,
-                                                                     const OptionalTensor& coarse,
-                                                                     at::IntArrayRef kernel_size,
-                                                                     at::IntArrayRef stride, at::IntArrayRef dilation,
-                                                                     std::string_view targets, std::string_view op);
+using PlanSignature = std::tuple<at::Tensor, std::vector<std::int64_t>, at::Tensor>(
+    const OptionalTensor& fine, const OptionalTensor& coarse, at::IntArrayRef kernel_size, at::IntArrayRef stride,
+    at::IntArrayRef dilation, std::string_view targets, std::string_view op);
 /// lacewing::check_conv_plan: throws where these are not the parts of a plan.
 using CheckPlanSignature = void(const at::Tensor& array, const at::Tensor& source, const at::Tensor& target,
                                 at::IntArrayRef meta, at::IntArrayRef kernel_size, at::IntArrayRef stride,

@@ -25,6 +25,16 @@ PlanMeta known_plan(c10::SymIntArrayRef sizes) {
   return PlanMeta::from(numbers);
 }
 
+std::tuple<at::Tensor, at::Tensor> pairs_of(const at::Tensor& plan, const PlanMeta& meta, std::int64_t tap) {
+  TORCH_CHECK_INDEX(tap >= 0 && tap < meta.taps, "[lacewing.convolution_plan] tap ", tap,
+                    " is out of range: there are ", meta.taps);
+  const std::int64_t begin = meta.tap_offsets[static_cast<std::size_t>(tap)];
+  const std::int64_t count = meta.tap_offsets[static_cast<std::size_t>(tap) + 1] - begin;
+  const at::Tensor fine = plan.narrow(0, begin, count).clone();
+  const at::Tensor coarse = plan.narrow(0, meta.pairs() + begin, count).clone();
+  return meta.has(PlanMeta::reversed) ? std::tuple(coarse, fine) : std::tuple(fine, coarse);
+}
+
 std::vector<c10::SymInt> reversed(c10::SymIntArrayRef sizes) {
   std::vector<c10::SymInt> numbers = sizes.vec();
   c10::SymInt& flags = numbers[PlanMeta::flags_at];

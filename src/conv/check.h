@@ -35,6 +35,9 @@ ConvShape check_weight_grad(const at::Tensor& features, const at::Tensor& grad, 
 /// The description of a checked plan that is not traced.
 PlanMeta known_plan(c10::SymIntArrayRef sizes);
 
+/// Source and target rows of a tap, copied.
+std::tuple<at::Tensor, at::Tensor> pairs_of(const at::Tensor& plan, const PlanMeta& meta, std::int64_t tap);
+
 /// The numbers of the reversed plan.
 std::vector<c10::SymInt> reversed(c10::SymIntArrayRef sizes);
 

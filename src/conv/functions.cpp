@@ -19,7 +19,7 @@ std::vector<std::int64_t> or_ones(const std::vector<std::int64_t>& values, std::
   return values.empty() ? std::vector<std::int64_t>(axes, 1) : values;
 }
 
-c10::SymIntArrayRef numbers_of(const ConvolutionPlan& plan) { return c10::fromIntArrayRefSlow(plan.meta()); }
+c10::SymIntArrayRef numbers_of(const ConvolutionPlan& plan) { return c10::fromIntArrayRefSlow(plan.sizes()); }
 
 std::string_view name(const char* op, PoolMode mode) {
   constexpr std::array<std::string_view, 3> kNames = {"sum", "avg", "max"};
@@ -35,11 +35,10 @@ ConvolutionPlan ConvolutionPlan::make(const std::optional<at::Tensor>& fine, con
   ConvolutionPlan plan;
   plan.kernel_ = {kernel.size, or_ones(kernel.stride, kernel.size.size()),
                   or_ones(kernel.dilation, kernel.size.size())};
-  const auto [array, meta, made] = conv::plan_op().call(fine, coarse, plan.kernel_.size, plan.kernel_.stride,
-                                                        plan.kernel_.dilation, targets, "convolution_plan");
-  const std::int64_t* const values = meta.const_data_ptr<std::int64_t>();
+  auto [array, sizes, made] = conv::plan_op().call(fine, coarse, plan.kernel_.size, plan.kernel_.stride,
+                                                   plan.kernel_.dilation, targets, "convolution_plan");
   plan.array_ = array;
-  plan.meta_.assign(values, values + meta.numel());
+  plan.sizes_ = std::move(sizes);
   plan.source_ = fine ? *fine : made;
   plan.target_ = coarse ? *coarse : targets == "same" ? *fine : made;
   plan.note_versions();
@@ -67,7 +66,7 @@ ConvolutionPlan ConvolutionPlan::build_transposed(const at::Tensor& coordinates,
 
 ConvolutionPlan ConvolutionPlan::transposed() const {
   ConvolutionPlan plan = *this;
-  plan.meta_ = PlanMeta::from(meta_).reverse().to_vector();
+  plan.sizes_ = PlanMeta::from(sizes_).reverse().to_vector();
   std::swap(plan.source_, plan.target_);
   std::swap(plan.versions_[0], plan.versions_[1]);
   return plan;
@@ -75,10 +74,9 @@ ConvolutionPlan ConvolutionPlan::transposed() const {
 
 ConvolutionPlan ConvolutionPlan::with_algorithm(ConvolutionAlgorithm algorithm) const {
   ConvolutionPlan plan = *this;
-  PlanMeta meta = PlanMeta::from(meta_);
-  meta.algorithm =
-      static_cast<std::int64_t>(checked_enum("convolution_plan", "algorithm", "ConvolutionAlgorithm", algorithm, 3));
-  plan.meta_ = meta.to_vector();
+  const ConvolutionAlgorithm pinned =
+      checked_enum("convolution_plan", "algorithm", "ConvolutionAlgorithm", algorithm, 3);
+  plan.sizes_ = PlanMeta::from(sizes_).with(static_cast<conv::Algorithm>(pinned)).to_vector();
   return plan;
 }
 
@@ -98,7 +96,7 @@ std::vector<at::Tensor> ConvolutionPlan::pack() const {
   return {array_,
           source_,
           target_,
-          integers(meta_),
+          integers(sizes_),
           integers(kernel_.size),
           integers(kernel_.stride),
           integers(kernel_.dilation)};
@@ -114,11 +112,11 @@ ConvolutionPlan ConvolutionPlan::unpack(const std::vector<at::Tensor>& tensors) 
                                      host.const_data_ptr<std::int64_t>() + host.numel());
   };
   ConvolutionPlan plan;
-  plan.meta_ = integers(3);
+  plan.sizes_ = integers(3);
   plan.kernel_ = {integers(4), integers(5), integers(6)};
   TORCH_CHECK(tensors[0].defined() && tensors[1].defined() && tensors[2].defined(), kRefusal);
   typed_op<"check_conv_plan", conv::CheckPlanSignature>().call(
-      tensors[0], tensors[1], tensors[2], plan.meta_, plan.kernel_.size, plan.kernel_.stride, plan.kernel_.dilation);
+      tensors[0], tensors[1], tensors[2], plan.sizes_, plan.kernel_.size, plan.kernel_.stride, plan.kernel_.dilation);
   plan.array_ = tensors[0];
   plan.source_ = tensors[1];
   plan.target_ = tensors[2];
@@ -126,19 +124,13 @@ ConvolutionPlan ConvolutionPlan::unpack(const std::vector<at::Tensor>& tensors) 
   return plan;
 }
 
-bool ConvolutionPlan::is_transposed() const { return PlanMeta::from(meta_).has(PlanMeta::reversed); }
+bool ConvolutionPlan::is_transposed() const { return PlanMeta::from(sizes_).has(PlanMeta::reversed); }
 
-std::int64_t ConvolutionPlan::taps() const { return PlanMeta::from(meta_).taps; }
+std::int64_t ConvolutionPlan::taps() const { return PlanMeta::from(sizes_).taps; }
 
 ConvolutionPlan::Pairs ConvolutionPlan::pairs(std::int64_t tap) const {
-  const PlanMeta meta = PlanMeta::from(meta_);
-  TORCH_CHECK(tap >= 0 && tap < meta.taps, "[lacewing.convolution_plan] tap ", tap, " is out of range: there are ",
-              meta.taps);
-  const std::int64_t begin = meta.tap_offsets[static_cast<std::size_t>(tap)];
-  const std::int64_t count = meta.tap_offsets[static_cast<std::size_t>(tap) + 1] - begin;
-  const at::Tensor fine = array_.narrow(0, begin, count).clone();
-  const at::Tensor coarse = array_.narrow(0, meta.pairs() + begin, count).clone();
-  return meta.has(PlanMeta::reversed) ? Pairs{coarse, fine} : Pairs{fine, coarse};
+  auto [source, target] = conv::pairs_of(array_, PlanMeta::from(sizes_), tap);
+  return {.source = source, .target = target};
 }
 
 void ConvolutionPlan::check_unchanged() const {
@@ -186,22 +178,22 @@ std::int64_t sparse_conv_workspace(const at::Tensor& features, const at::Tensor&
       .call(features, weight, plan.array(), numbers_of(plan), false);
 }
 
-MaxPooled sparse_max_pool(const at::Tensor& features, const ConvolutionPlan& plan) {
+MaxPooled max_pool_with_indices(const at::Tensor& features, const ConvolutionPlan& plan) {
   auto [values, rows] = conv::max_pool_op().call(features, plan.array(), numbers_of(plan));
   return {.values = values, .rows = rows};
 }
 
-at::Tensor sparse_pool(const at::Tensor& features, const ConvolutionPlan& plan, PoolMode mode) {
+at::Tensor pool(const at::Tensor& features, const ConvolutionPlan& plan, PoolMode mode) {
   return typed_op<"sparse_pool",
                   at::Tensor(const at::Tensor&, const at::Tensor&, c10::SymIntArrayRef, std::string_view)>()
       .call(features, plan.array(), numbers_of(plan), name("sparse_pool", mode));
 }
 
-at::Tensor sparse_unpool(const at::Tensor& features, const ConvolutionPlan& plan) {
-  return sparse_pool(features, plan.transposed(), PoolMode::avg);
+at::Tensor unpool(const at::Tensor& features, const ConvolutionPlan& plan) {
+  return pool(features, plan.transposed(), PoolMode::avg);
 }
 
-at::Tensor sparse_max_unpool(const at::Tensor& features, const at::Tensor& rows, const ConvolutionPlan& plan) {
+at::Tensor max_unpool(const at::Tensor& features, const at::Tensor& rows, const ConvolutionPlan& plan) {
   typed_op<"check_unpool_rows", void(const at::Tensor&, const at::Tensor&, c10::SymIntArrayRef)>().call(
       rows, plan.array(), numbers_of(plan));
   return conv::max_pool_grad_op().call(features, rows, plan.array(), numbers_of(plan));
@@ -210,25 +202,6 @@ at::Tensor sparse_max_unpool(const at::Tensor& features, const at::Tensor& rows,
 at::Tensor global_pool(const at::Tensor& features, const at::Tensor& batch, std::int64_t batch_size, PoolMode mode) {
   return typed_op<"global_pool", at::Tensor(const at::Tensor&, const at::Tensor&, std::int64_t, std::string_view)>()
       .call(features, batch, batch_size, name("global_pool", mode));
-}
-
-at::Tensor conv_weight_from_user(const at::Tensor& weight, std::int64_t groups, bool transposed) {
-  TORCH_CHECK(weight.dim() >= 3 && groups > 0 && weight.size(0) % groups == 0, "[lacewing.sparse_conv] ", groups,
-              " groups do not divide the channels of a weight in the user layout with ", weight.dim(), " dimensions");
-  const at::Tensor split = weight.reshape({groups, weight.size(0) / groups, weight.size(1), -1});
-  return (transposed ? split.permute({3, 0, 1, 2}) : split.permute({3, 0, 2, 1})).contiguous();
-}
-
-at::Tensor conv_weight_to_user(const at::Tensor& weight, at::IntArrayRef kernel_size, bool transposed) {
-  TORCH_CHECK(weight.dim() == 4, "[lacewing.sparse_conv] weight must be (taps, groups, in/groups, out/groups)");
-  const auto axes = static_cast<std::int64_t>(kernel_size.size());
-  std::vector<std::int64_t> shape = kernel_size.vec();
-  shape.insert(shape.end(), {weight.size(1), weight.size(2), weight.size(3)});
-  std::vector<std::int64_t> order{axes, transposed ? axes + 1 : axes + 2, transposed ? axes + 2 : axes + 1};
-  for (std::int64_t a = 0; a < axes; ++a) {
-    order.push_back(a);
-  }
-  return weight.view(shape).permute(order).flatten(0, 1);
 }
 
 at::Tensor quantize(const at::Tensor& points, double voxel_size, const at::Tensor& batch) {

@@ -92,15 +92,13 @@ void ConvParameters::reset_parameters() {
   bias = options.bias() ? fresh({options.out_channels()}, bias) : at::Tensor();
 }
 
-at::Tensor ConvParameters::user_weight() const {
-  return conv_weight_to_user(weight, options.kernel_size(), transposed_);
-}
+at::Tensor ConvParameters::user_weight() const { return weight_to_user(weight, options.kernel_size(), transposed_); }
 
 void ConvParameters::set_user_weight(const at::Tensor& user) {
   const c10::NoGradGuard guard;
   TORCH_CHECK(user.sizes() == user_weight().sizes(), "[lacewing.sparse_conv] a weight of shape ",
               shape_text(user.sizes()), " does not fit the layer's ", shape_text(user_weight().sizes()));
-  weight.copy_(conv_weight_from_user(user, options.groups(), transposed_));
+  weight.copy_(weight_from_user(user, options.groups(), transposed_));
 }
 
 ConvolutionKernel ConvParameters::kernel() const {
@@ -174,7 +172,7 @@ SparsePoolImpl::SparsePoolImpl(PoolOptions given) : options(settled("SparsePool"
 VoxelTensor SparsePoolImpl::forward(const VoxelTensor& x) {
   const ConvolutionPlan plan = x.cache()->plan(x.coordinates(), kernel_of(options), ConvolutionTargets::strided);
   plan.check_source(x.coordinates());
-  return x.through(plan, sparse_pool(x.features(), plan, options.mode()), times(x.stride(), options.stride()));
+  return x.through(plan, pool(x.features(), plan, options.mode()), times(x.stride(), options.stride()));
 }
 
 SparseUnpoolImpl::SparseUnpoolImpl(PoolOptions given) : options(settled("SparseUnpool", std::move(given))) {}
@@ -182,7 +180,7 @@ SparseUnpoolImpl::SparseUnpoolImpl(PoolOptions given) : options(settled("SparseU
 VoxelTensor SparseUnpoolImpl::forward(const VoxelTensor& x) {
   const ConvolutionPlan back = x.way_back(kernel_of(options), "SparseUnpool");
   back.check_source(x.coordinates());
-  return x.through(back, sparse_pool(x.features(), back, PoolMode::avg), divided(x.stride(), options.stride()));
+  return x.through(back, pool(x.features(), back, PoolMode::avg), divided(x.stride(), options.stride()));
 }
 
 at::Tensor GlobalPoolImpl::forward(const VoxelTensor& x) {

@@ -91,6 +91,11 @@ struct PlanMeta {
     return (flags & has_coarse_order) != 0 ? length + coarse : length;
   }
   std::int64_t length() const { return length(fine_rows, coarse_rows, taps, pairs(), flags); }
+  PlanMeta with(Algorithm pinned) const {
+    PlanMeta meta = *this;
+    meta.algorithm = static_cast<std::int64_t>(pinned);
+    return meta;
+  }
   PlanMeta reverse() const {
     PlanMeta meta = *this;
     meta.flags ^= reversed;

@@ -12,6 +12,7 @@
 
 #include "common/refuse_layouts.h"
 #include "conv/calls.h"
+#include "conv/check.h"
 #include "conv/kernel_map.h"
 #include "conv/lidar.h"
 #include "conv/plan_check.h"
@@ -102,10 +103,9 @@ Geometry geometry_of(const std::string& op, at::IntArrayRef kernel, at::IntArray
 
 /// The plan, its integers, and the coordinates that were made for the side that was not given (else empty). `targets`:
 /// "same", "given", "strided" (coarse made) or "reachable" (the side that is absent is made).
-std::tuple<at::Tensor, at::Tensor, at::Tensor> conv_plan(const OptionalTensor& fine, const OptionalTensor& coarse,
-                                                         at::IntArrayRef kernel, at::IntArrayRef stride,
-                                                         at::IntArrayRef dilation, std::string_view targets,
-                                                         std::string_view op_name) {
+std::tuple<at::Tensor, std::vector<std::int64_t>, at::Tensor> conv_plan(
+    const OptionalTensor& fine, const OptionalTensor& coarse, at::IntArrayRef kernel, at::IntArrayRef stride,
+    at::IntArrayRef dilation, std::string_view targets, std::string_view op_name) {
   const std::string op(op_name);
   // A plan may be kept and trained on: its tensors are none of inference mode.
   const c10::InferenceMode normal(false);
@@ -125,7 +125,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> conv_plan(const OptionalTensor& f
   TORCH_CHECK(!fine || !coarse || coarse_host->view().axes == given.axes, "[lacewing.", op,
               "] the two sets of coordinates have ", given.axes, " and ", coarse_host->view().axes, " axes");
   const CpuExecutor executor = torch_executor();
-  return named(op, [&]() -> std::tuple<at::Tensor, at::Tensor, at::Tensor> {
+  return named(op, [&]() -> std::tuple<at::Tensor, std::vector<std::int64_t>, at::Tensor> {
     OwnedCoordinates made;
     made.axes = given.axes;
     if (targets == "strided") {
@@ -147,7 +147,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> conv_plan(const OptionalTensor& f
       return array.mutable_data_ptr<std::int32_t>();
     };
     const PlanMeta meta = build_map(fine ? given : other, fine ? other : given, geometry, same, allocate, executor);
-    return {array.to(device), to_tensor(meta.to_vector()), to_tensor(made).to(device)};
+    return {array.to(device), meta.to_vector(), to_tensor(made).to(device)};
   });
 }
 
@@ -214,6 +214,23 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> unique(const at::Tensor& coordina
   });
 }
 
+/// Names of Algorithm.
+constexpr std::array<std::string_view, 3> kAlgorithms = {"automatic", "tiles", "gather_gemm_scatter"};
+
+Algorithm algorithm_named(std::string_view name) {
+  const auto* const found = std::find(kAlgorithms.begin(), kAlgorithms.end(), name);
+  TORCH_CHECK_VALUE(found != kAlgorithms.end(),
+                    "[lacewing.convolution_plan] algorithm must be one of automatic, tiles, gather_gemm_scatter, not '",
+                    name, "'");
+  return static_cast<Algorithm>(found - kAlgorithms.begin());
+}
+
+PlanMeta read_plan(at::IntArrayRef sizes) {
+  TORCH_CHECK(PlanMeta::valid(sizes),
+              "[lacewing.convolution_plan] sizes are not the description of a convolution plan");
+  return PlanMeta::from(sizes);
+}
+
 /// Points (n, 4) and classes (n,) of a generated scan.
 std::tuple<at::Tensor, at::Tensor> lidar(std::int64_t seed, std::int64_t beams, std::int64_t azimuths,
                                          std::int64_t objects) {
@@ -242,17 +259,32 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   define_dense_op(
       m,
       "sparse_conv_plan(Tensor? fine, Tensor? coarse, int[] kernel_size, int[] stride, int[] dilation, str targets, "
-      "str op) -> (Tensor, Tensor, Tensor)");
+      "str op) -> (Tensor, int[], Tensor)");
   define_dense_op(
       m,
       "check_conv_plan(Tensor array, Tensor source, Tensor target, int[] meta, int[] kernel_size, int[] stride, int[] "
       "dilation) -> ()");
   define_dense_op(m, "unique_voxels(Tensor coordinates) -> (Tensor, Tensor, Tensor)");
+  m.def("conv_plan_reversed(int[] sizes) -> int[]",
+        [](at::IntArrayRef sizes) { return read_plan(sizes).reverse().to_vector(); });
+  m.def("conv_plan_with(int[] sizes, str algorithm) -> int[]", [](at::IntArrayRef sizes, std::string_view algorithm) {
+    return read_plan(sizes).with(algorithm_named(algorithm)).to_vector();
+  });
+  m.def("conv_plan_is_reversed(int[] sizes) -> bool",
+        [](at::IntArrayRef sizes) { return read_plan(sizes).has(PlanMeta::reversed); });
+  m.def("conv_plan_algorithm(int[] sizes) -> str", [](at::IntArrayRef sizes) {
+    return std::string(kAlgorithms[static_cast<std::size_t>(read_plan(sizes).algorithm)]);
+  });
+  m.def("conv_plan_pair_count(int[] sizes) -> int", [](at::IntArrayRef sizes) { return read_plan(sizes).pairs(); });
+  define_dense_op(m, "conv_plan_pairs(Tensor plan, int[] sizes, int tap) -> (Tensor, Tensor)");
 }
 
 TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) {
   m.impl("synthetic_scan", lidar);
   m.impl("check_conv_plan", check_parts);
+  m.impl("conv_plan_pairs", [](const at::Tensor& plan, at::IntArrayRef sizes, std::int64_t tap) {
+    return pairs_of(plan, read_plan(sizes), tap);
+  });
 }
 
 TORCH_LIBRARY_IMPL(lacewing, CPU, m) {

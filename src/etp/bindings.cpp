@@ -336,7 +336,7 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
     return held(small_world(neurons, degree, rewire, static_cast<std::uint64_t>(seed)));
   });
   m.def("etp_read_matrix_market", [](const std::string& path) {
-    LoadedMatrix found = read_matrix_market(path);
+    LoadedMatrix found = read_mtx(path);
     return std::tuple<c10::intrusive_ptr<PatternObject>, at::Tensor>{held(std::move(found.pattern)), found.values};
   });
   m.def("etp_alpha_of_rank", [](std::int64_t rank) { return alpha_of_rank(rank); });

@@ -116,13 +116,13 @@ SparsePattern small_world(std::int64_t neurons, std::int64_t degree, double rewi
   return SparsePattern::csc(index_tensor(pointer), index_tensor(members), neurons, neurons);
 }
 
-LoadedMatrix read_matrix_market(const std::string& path) {
+LoadedMatrix read_mtx(const std::string& path) {
   using matrix_market::Field;
   at::Tensor places;
   at::Tensor values;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  with_sentence("etp.read_matrix_market", path, [&] {
+  with_sentence("etp.read_mtx", path, [&] {
     const std::string bytes = text::read_file(path);
     const matrix_market::Reader file(bytes);
     const matrix_market::Header& header = file.header();

@@ -42,7 +42,7 @@ class PartTrace {
   Part part_;
 };
 
-/// Sparse weights: (nnz, S, B) with entries sorted by column, updated and contracted by the fused kernel in one pass.
+/// Sparse weights: (nse, S, B) with entries sorted by column, updated and contracted by the fused kernel in one pass.
 /// With a shared decay the first state is left out there and kept once for each input, (I, B).
 class FusedTrace : public PartTrace {
  public:
@@ -257,7 +257,7 @@ class DRtrl : public Learning {
   DRtrl(const std::vector<Part>& parts, std::optional<double> shared_decay) : parts_(parts) {
     for (const Part& part : parts) {
       if (const SparsePattern* const pattern = part.connection.primitive->pattern()) {
-        const bool saves = pattern->rows() <= pattern->nnz();  // else more inputs would share than there are weights
+        const bool saves = pattern->rows() <= pattern->nse();  // else more inputs would share than there are weights
         traces_.push_back(std::make_unique<FusedTrace>(part, saves ? shared_decay : std::nullopt));
       } else {
         traces_.push_back(std::make_unique<RuleTrace>(part));

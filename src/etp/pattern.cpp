@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kBuilder = "etp.SparsePattern";
 
-/// (nnz,) int64, contiguous, every entry within [0, limit).
+/// (nse,) int64, contiguous, every entry within [0, limit).
 at::Tensor checked_index(const char* argument, const at::Tensor& index, std::int64_t limit) {
   TORCH_CHECK(index.dim() == 1, "[lacewing.", kBuilder, "] ", argument, " must have 1 dimension, not shape ",
               shape_text(index.sizes()));
@@ -39,14 +39,14 @@ at::Tensor checked_index(const char* argument, const at::Tensor& index, std::int
 }
 
 /// The indices that a compressed pointer stands for.
-at::Tensor expanded(const char* argument, const at::Tensor& pointer, std::int64_t segments, std::int64_t nnz) {
+at::Tensor expanded(const char* argument, const at::Tensor& pointer, std::int64_t segments, std::int64_t nse) {
   TORCH_CHECK(pointer.dim() == 1 && pointer.size(0) == segments + 1, "[lacewing.", kBuilder, "] ", argument,
               " must have shape (", segments + 1, ",), not ", shape_text(pointer.sizes()));
   index_type(kBuilder, argument, pointer.scalar_type());
   const at::Tensor wide = pointer.to(at::kLong);
   const at::Tensor counts = wide.diff();
-  TORCH_CHECK(wide[0].item<std::int64_t>() == 0 && wide[segments].item<std::int64_t>() == nnz, "[lacewing.", kBuilder,
-              "] ", argument, " must begin with 0 and end with nnz = ", nnz, ", not ", wide[0].item<std::int64_t>(),
+  TORCH_CHECK(wide[0].item<std::int64_t>() == 0 && wide[segments].item<std::int64_t>() == nse, "[lacewing.", kBuilder,
+              "] ", argument, " must begin with 0 and end with nse = ", nse, ", not ", wide[0].item<std::int64_t>(),
               " and ", wide[segments].item<std::int64_t>());
   const at::Tensor bad = counts.lt(0).nonzero();
   if (bad.size(0) > 0) {
@@ -58,15 +58,15 @@ at::Tensor expanded(const char* argument, const at::Tensor& pointer, std::int64_
 }
 
 SparsePattern::ByColumn sorted_by_column(const at::Tensor& row, const at::Tensor& col, std::int64_t cols) {
-  const std::int64_t nnz = row.size(0);
-  const bool sorted = nnz < 2 || col.slice(0, 1).ge(col.slice(0, 0, nnz - 1)).all().item<bool>();
+  const std::int64_t nse = row.size(0);
+  const bool sorted = nse < 2 || col.slice(0, 1).ge(col.slice(0, 0, nse - 1)).all().item<bool>();
   SparsePattern::ByColumn out;
   at::Tensor sorted_row = row;
   at::Tensor sorted_col = col;
   if (!sorted) {
     std::tie(sorted_col, out.order) = at::sort(col, /*stable=*/true, /*dim=*/0, /*descending=*/false);
     sorted_row = row.index_select(0, out.order);
-    out.inverse = at::empty_like(out.order).index_put_({out.order}, at::arange(nnz, row.options()));
+    out.inverse = at::empty_like(out.order).index_put_({out.order}, at::arange(nse, row.options()));
   }
   out.segments = at::searchsorted(sorted_col, at::arange(cols + 1, col.options()));
   out.row = sorted_row.to(at::kInt);
@@ -77,7 +77,7 @@ SparsePattern::ByColumn sorted_by_column(const at::Tensor& row, const at::Tensor
 }  // namespace
 
 struct SparsePattern::State {
-  Format format;
+  PatternFormat format;
   std::int64_t rows;
   std::int64_t cols;
   at::Tensor row;
@@ -89,23 +89,24 @@ struct SparsePattern::State {
   SparseProductInfo times_col;
 };
 
-SparsePattern::SparsePattern(Format format, at::Tensor row, at::Tensor col, std::int64_t rows, std::int64_t cols) {
-  const std::int64_t nnz = row.size(0);
+SparsePattern::SparsePattern(PatternFormat format, at::Tensor row, at::Tensor col, std::int64_t rows,
+                             std::int64_t cols) {
+  const std::int64_t nse = row.size(0);
   auto by_column = sorted_by_column(row, col, cols);
   const auto sampled = SparseProductInfo(SparseProductInfo::Fields{
-      .scale = {}, .index1 = row, .index2 = col, .seg_out = {}, .gather_index = {}, .index_out = {}, .out_size = nnz});
+      .scale = {}, .index1 = row, .index2 = col, .seg_out = {}, .gather_index = {}, .index_out = {}, .out_size = nse});
   const auto times = [&](const at::Tensor& index) {
     return SparseProductInfo(SparseProductInfo::Fields{.scale = {},
                                                        .index1 = index,
-                                                       .index2 = at::arange(nnz, row.options()),
+                                                       .index2 = at::arange(nse, row.options()),
                                                        .seg_out = {},
                                                        .gather_index = {},
                                                        .index_out = {},
-                                                       .out_size = nnz});
+                                                       .out_size = nse});
   };
   state_ = std::make_shared<State>(
       State{format, rows, cols, row, col, std::move(by_column),
-            sparse_product_infos(at::arange(nnz, row.options()), row, col, std::nullopt, cols, nnz, rows), sampled,
+            sparse_product_infos(at::arange(nse, row.options()), row, col, std::nullopt, cols, nse, rows), sampled,
             times(row), times(col)});
 }
 
@@ -117,25 +118,25 @@ SparsePattern SparsePattern::coo(const at::Tensor& row, const at::Tensor& col, s
               c.size(0));
   TORCH_CHECK(r.device() == c.device(), "[lacewing.", kBuilder, "] row is on ", r.device(), ", but col is on ",
               c.device());
-  return {Format::coo, r, c, rows, cols};
+  return {PatternFormat::coo, r, c, rows, cols};
 }
 
 SparsePattern SparsePattern::csr(const at::Tensor& crow, const at::Tensor& col, std::int64_t rows, std::int64_t cols) {
   check_sizes(kBuilder, rows, cols);
   const at::Tensor c = checked_index("col", col, cols);
-  return {Format::csr, expanded("crow", crow.to(c.device()), rows, c.size(0)), c, rows, cols};
+  return {PatternFormat::csr, expanded("crow", crow.to(c.device()), rows, c.size(0)), c, rows, cols};
 }
 
 SparsePattern SparsePattern::csc(const at::Tensor& ccol, const at::Tensor& row, std::int64_t rows, std::int64_t cols) {
   check_sizes(kBuilder, rows, cols);
   const at::Tensor r = checked_index("row", row, rows);
-  return {Format::csc, r, expanded("ccol", ccol.to(r.device()), cols, r.size(0)), rows, cols};
+  return {PatternFormat::csc, r, expanded("ccol", ccol.to(r.device()), cols, r.size(0)), rows, cols};
 }
 
-Format SparsePattern::format() const { return state_->format; }
+PatternFormat SparsePattern::format() const { return state_->format; }
 std::int64_t SparsePattern::rows() const { return state_->rows; }
 std::int64_t SparsePattern::cols() const { return state_->cols; }
-std::int64_t SparsePattern::nnz() const { return state_->row.size(0); }
+std::int64_t SparsePattern::nse() const { return state_->row.size(0); }
 at::Device SparsePattern::device() const { return state_->row.device(); }
 const at::Tensor& SparsePattern::row() const { return state_->row; }
 const at::Tensor& SparsePattern::col() const { return state_->col; }
@@ -154,8 +155,8 @@ SparsePattern SparsePattern::to(at::Device device) const {
 namespace {
 
 void check_values(const char* op, const SparsePattern& pattern, const at::Tensor& values) {
-  TORCH_CHECK(values.dim() == 1 && values.size(0) == pattern.nnz(), "[lacewing.", op, "] values must have shape (",
-              pattern.nnz(), ",), one for each entry of the pattern, not ", shape_text(values.sizes()));
+  TORCH_CHECK(values.dim() == 1 && values.size(0) == pattern.nse(), "[lacewing.", op, "] values must have shape (",
+              pattern.nse(), ",), one for each entry of the pattern, not ", shape_text(values.sizes()));
   TORCH_CHECK(at::isFloatingType(values.scalar_type()), "[lacewing.", op, "] values must be floating, not ",
               dtype_text(values.scalar_type()));
   check_device(op, "values", values, pattern.device());
@@ -209,10 +210,10 @@ namespace {
 
 /// t[k] * y[index k] by the engine's mul; a y without states is expanded over them, without a copy.
 at::Tensor times(const char* op, const at::Tensor& y, const at::Tensor& t, const SparseProductInfo& info,
-                 std::int64_t nnz, std::int64_t positions) {
+                 std::int64_t nse, std::int64_t positions) {
   // The entries lie in the last dim of t, or in the one before where y or t has states.
   const auto fits = [&](std::int64_t lead, std::int64_t trail) {
-    return t.dim() == lead + 1 + trail && t.size(lead) == nnz && y.dim() > lead && y.dim() <= t.dim() &&
+    return t.dim() == lead + 1 + trail && t.size(lead) == nse && y.dim() > lead && y.dim() <= t.dim() &&
            y.size(lead) == positions && (lead == 0 || y.size(0) == t.size(0)) &&
            (y.dim() == lead + 1 || y.size(lead + 1) == t.size(lead + 1));
   };
@@ -233,17 +234,17 @@ at::Tensor times(const char* op, const at::Tensor& y, const at::Tensor& t, const
     }
   }
   TORCH_CHECK(false, "[lacewing.", op, "] y of shape ", shape_text(y.sizes()), " and a trace of shape ",
-              shape_text(t.sizes()), " do not fit: expected ([B, ]", positions, "[, S]) and ([B, ]", nnz, "[, S])");
+              shape_text(t.sizes()), " do not fit: expected ([B, ]", positions, "[, S]) and ([B, ]", nse, "[, S])");
 }
 
 }  // namespace
 
 at::Tensor SparsePattern::yw_to_w(const at::Tensor& y, const at::Tensor& t) const {
-  return times("etp.yw_to_w", y, t, state_->times_row, nnz(), rows());
+  return times("etp.yw_to_w", y, t, state_->times_row, nse(), rows());
 }
 
 at::Tensor SparsePattern::yw_to_w_transposed(const at::Tensor& y, const at::Tensor& t) const {
-  return times("etp.yw_to_w_transposed", y, t, state_->times_col, nnz(), cols());
+  return times("etp.yw_to_w_transposed", y, t, state_->times_col, nse(), cols());
 }
 
 at::Tensor SparseMatrix::to_dense() const {

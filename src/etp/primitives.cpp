@@ -115,7 +115,7 @@ class SparsePrimitive : public WithBias {
 
  protected:
   void check_weight(const char* op, const at::Tensor& weight) const override {
-    check_shape(op, "weight", weight, {pattern_.nnz()});
+    check_shape(op, "weight", weight, {pattern_.nse()});
     check_device(op, "weight", weight, pattern_.device());
   }
   at::Tensor weight_yw_to_w(const at::Tensor& g, const at::Tensor& trace) const override {

@@ -135,7 +135,7 @@ at::Tensor differentiable_product(Kind kind, const at::Tensor& x, const at::Tens
       {x, y, defined_or_empty(scale)},
       [&] {
         check_product(kind, x, y, scale, plans[0], accumulated);
-        return std::make_shared<Product>(ProductCall(kind, x, y, plans, accumulated));
+        return std::make_shared<Product>(ProductCall(kind, x, y, plans, accumulated, scale.has_value()));
       },
       redispatch);
 }
@@ -170,7 +170,8 @@ std::vector<at::Tensor> product_backward(c10::DispatchKeySet keys, std::int64_t 
       [&] {
         const Plans plans = read_plans("sparse_product_backward", plan, sizes);
         return std::make_shared<ProductBackward>(
-            ProductCall(kind_of("sparse_product_backward", kind), input1, y, plans, out_accumulated), wanted);
+            ProductCall(kind_of("sparse_product_backward", kind), input1, y, plans, out_accumulated, scale.has_value()),
+            wanted);
       },
       [&] {
         return op.redispatch(keys & c10::after_autograd_keyset, kind, input1, input2, scale, grad, plan, sizes,
@@ -188,7 +189,7 @@ at::Tensor scale_grad(c10::DispatchKeySet keys, std::int64_t kind, const at::Ten
       [&] {
         const Plans plans = read_plans("product_scale_grad", plan, sizes);
         return std::make_shared<ScaleGrad>(
-            ProductCall(kind_of("product_scale_grad", kind), input1, y, plans, out_accumulated));
+            ProductCall(kind_of("product_scale_grad", kind), input1, y, plans, out_accumulated, /*scaled=*/true));
       },
       [&] {
         return op.redispatch(keys & c10::after_autograd_keyset, kind, input1, input2, grad, plan, sizes,

@@ -103,7 +103,7 @@ std::vector<at::Tensor> product_backward(std::int64_t kind_number, const at::Ten
   }
   const Plans plans = read_plans(kOp, plan, sizes);
   check_product(kind, kOp, input1, y, scale, plans[0], out_accumulated);
-  const ProductCall call = ProductCall(kind, input1, y, plans, out_accumulated).completed();
+  const ProductCall call = ProductCall(kind, input1, y, plans, out_accumulated, scale.has_value()).completed();
   const Arguments in{input1, y, scale.value_or(at::Tensor()), grad};
   if (wanted.equals({kInput1, kInput2})) {
     if (auto both = matrix_gradients(call, in)) {

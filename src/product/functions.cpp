@@ -19,19 +19,15 @@ using structure::PlanMeta;
 
 bool needs_grad(const at::Tensor& tensor) { return tensor.defined() && tensor.requires_grad(); }
 
-/// A backward info's plan, where its scale is in the order of info_fwd's (or there is none). With the same terms in
-/// another order it is left out, and one is derived; the op refuses one with other terms.
+/// A backward info's plan, where it serves; else one is derived.
 template <typename Info>
 std::optional<InfoPlan> usable(const Info& fwd, const std::optional<Info>& bwd, bool second) {
   if (!bwd) {
     return std::nullopt;
   }
-  const PlanMeta forward = PlanMeta::from(fwd.plan().sizes);
-  const PlanMeta backward = PlanMeta::from(bwd->plan().sizes);
-  const bool same_terms = backward.hash == (second ? forward.hash_bwd2 : forward.hash_bwd1);
-  const bool other_order =
-      fwd.scale() && (backward.order_hash != forward.order_hash || backward.entries != forward.entries);
-  return same_terms && other_order ? std::nullopt : std::optional<InfoPlan>(bwd->plan());
+  const bool usable = products::serves(PlanMeta::from(fwd.plan().sizes), PlanMeta::from(bwd->plan().sizes), second,
+                                       fwd.scale().has_value());
+  return usable ? std::optional<InfoPlan>(bwd->plan()) : std::nullopt;
 }
 
 Plan to_plan(const std::optional<InfoPlan>& plan) { return plan ? Plan(plan->array, plan->sizes) : Plan(); }

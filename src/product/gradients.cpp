@@ -28,7 +28,8 @@ at::Tensor by_rule(const GradientRule& rule, at::Tensor first, at::Tensor second
 
 }  // namespace
 
-ProductCall::ProductCall(Kind kind, const at::Tensor& x, const at::Tensor& y, Plans plans, bool accumulated)
+ProductCall::ProductCall(Kind kind, const at::Tensor& x, const at::Tensor& y, Plans plans, bool accumulated,
+                         bool scaled)
     : kind_(kind), plans_(std::move(plans)), accumulated_(accumulated) {
   const KindTraits& op = traits(kind);
   const auto rows_of = [](const at::Tensor& tensor, Channels channels) {
@@ -42,6 +43,11 @@ ProductCall::ProductCall(Kind kind, const at::Tensor& x, const at::Tensor& y, Pl
     rows2_ = rows_of(y, op.y);
     batch1_ = batch_of(x, op.x);
     batch2_ = batch_of(y, op.y);
+  }
+  for (const std::size_t view : {std::size_t{1}, std::size_t{2}}) {
+    if (plans_[view].present() && !serves(plans_[0].sizes, plans_[view].sizes, view == 2, scaled)) {
+      plans_[view] = Plan();
+    }
   }
   if (plans_[1].present()) {
     check_backward_plan(kind, unary() ? "info_bwd" : "info_bwd1", false, plans_[0].sizes, plans_[1].sizes, rows1_);

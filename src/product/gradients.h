@@ -18,8 +18,9 @@ using Arguments = std::vector<at::Tensor>;
 /// A call of a product (or of sparse scale) but for its tensors.
 class ProductCall {
  public:
-  /// Checks the plans of gradients, where they are there, against the forward plan.
-  ProductCall(Kind kind, const at::Tensor& x, const at::Tensor& y, Plans plans, bool accumulated);
+  /// Checks the plans of gradients, where they are there, against the forward plan. With `scaled`, those whose entries
+  /// of scale have another order are left out.
+  ProductCall(Kind kind, const at::Tensor& x, const at::Tensor& y, Plans plans, bool accumulated, bool scaled);
 
   Kind kind() const { return kind_; }
   const Plans& plans() const { return plans_; }

@@ -3,25 +3,23 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/repeat_interleave.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <lacewing/dispatch/torch.h>
 #include <lacewing/info.h>
 
 #include "common/transforms.h"
-#include "kernels/terms.h"
 #include "product/plan_ops.h"
+#include "product/plan_reading.h"
 #include "product/plans.h"
 #include "structure/plan_builder.h"
 
 namespace lacewing {
 namespace {
 
+using products::description;
 using products::OptionalTensor;
+using products::PlanFields;
 using structure::PlanMeta;
-
-PlanMeta description(const InfoPlan& plan) { return PlanMeta::from(plan.sizes); }
 
 /// The plans of triples, in the order of the views.
 std::vector<InfoPlan> split(const std::tuple<std::vector<at::Tensor>, std::vector<std::int64_t>>& parts) {
@@ -90,41 +88,6 @@ Fields moved(Fields fields, at::Device device) {
   return fields;
 }
 
-/// One array of a plan, as a view of it.
-OptionalTensor part_of(const InfoPlan& plan, const void* kernels::Terms::*part, std::int64_t length) {
-  const char* const base = static_cast<const char*>(plan.array.const_data_ptr());
-  const void* const here = structure::terms_of(description(plan), base).*part;
-  if (here == nullptr) {
-    return std::nullopt;
-  }
-  const std::int64_t start = (static_cast<const char*>(here) - base) / plan.array.element_size();
-  return plan.array.narrow(0, start, length);
-}
-
-OptionalTensor segments_of(const InfoPlan& plan) {
-  return part_of(plan, &kernels::Terms::segments, description(plan).rows + 1);
-}
-OptionalTensor order_of(const InfoPlan& plan) { return part_of(plan, &kernels::Terms::order, description(plan).terms); }
-
-/// A copy: what the user gets is not the plan's own memory.
-OptionalTensor owned(const OptionalTensor& part) { return part ? OptionalTensor(part->clone()) : std::nullopt; }
-
-/// The rows of an input in the order of scale, or none where they are 0, 1, ...; no entry may have two terms. An entry
-/// that no term uses has row 0.
-OptionalTensor by_entry(const InfoPlan& plan, const void* kernels::Terms::*part) {
-  const PlanMeta meta = description(plan);
-  const OptionalTensor index = part_of(plan, part, meta.terms);
-  const OptionalTensor order = order_of(plan);
-  if (!order && meta.entries == meta.terms) {
-    return index;
-  }
-  const at::Tensor identity = at::arange(meta.entries, plan.array.options());
-  const at::Tensor terms = identity.narrow(0, 0, meta.terms);
-  const at::Tensor rows =
-      at::zeros_like(identity).index_copy_(0, order.value_or(terms).to(at::kLong), index.value_or(terms));
-  return rows.equal(identity) ? std::nullopt : OptionalTensor(rows);
-}
-
 InfoPlan moved(const InfoPlan& plan, at::Device device) {
   const OutsideTransforms outside;
   return {plan.array.to(device), plan.sizes};
@@ -133,9 +96,7 @@ InfoPlan moved(const InfoPlan& plan, at::Device device) {
 /// Outside of torch.func's transforms, which would wrap the plan for as long as they run: it is kept longer.
 InfoPlan derived_plan(const InfoPlan& plan, const PlanMeta& meta, structure::View view, std::int64_t rows, bool unary) {
   const OutsideTransforms outside;
-  const products::Plan settled(plan.array, meta.to_vector());
-  return {products::call_derive_plan(plan.array, settled.sizes, view, rows, unary),
-          structure::derived_meta(meta, view, rows, unary).to_vector()};
+  return products::derived_plan({plan.array, meta.to_vector()}, view, rows, unary);
 }
 
 /// Plans derived from an info, kept for its copies too; those of a few sizes.
@@ -194,10 +155,11 @@ SparseProductInfo::SparseProductInfo(std::optional<at::Tensor> scale, InfoPlan p
 SparseProductInfo::Fields SparseProductInfo::fields() const {
   Fields fields = state_->fields;
   if (state_->sorted) {
-    fields.index1 = owned(by_entry(plan(), &kernels::Terms::index1));
-    fields.index2 = owned(by_entry(plan(), &kernels::Terms::index2));
-    fields.seg_out = owned(segments_of(plan()));
-    fields.gather_index = owned(order_of(plan()));
+    PlanFields read = products::read_fields(plan());
+    fields.index1 = std::move(read.index1);
+    fields.index2 = std::move(read.index2);
+    fields.seg_out = std::move(read.seg_out);
+    fields.gather_index = std::move(read.gather_index);
   }
   return fields;
 }
@@ -262,33 +224,14 @@ SparseProductInfos sparse_product_infos(const std::optional<at::Tensor>& index1,
 }
 
 SparseProductInfos derive_backward(const SparseProductInfo& given, std::int64_t in1_size, std::int64_t in2_size) {
-  TORCH_CHECK(in1_size >= 0 && in2_size >= 0,
-              "[lacewing.derive_backward] in1_size and in2_size must be at least 0, not ", in1_size, " and ", in2_size);
-  TORCH_CHECK(
-      !description(given.plan()).is_dynamic() || in1_size == in2_size,
-      "[lacewing.derive_backward] an info whose fields are all absent takes as many rows of input1 as of input2, "
-      "not ",
-      in1_size, " and ", in2_size);
+  products::check_backward_sizes(given.plan(), in1_size, in2_size);
   const SparseProductInfo info = given.resolved(in1_size);
-  const PlanMeta meta = description(info.plan()).resolved(in1_size);
   const OptionalTensor& scale = info.scale();
-  if (!meta.has(PlanMeta::has_inverse)) {
-    return {
-        info, {scale, info.backward_plan(1, in1_size, in2_size)}, {scale, info.backward_plan(2, in1_size, in2_size)}};
+  if (const auto by_term = products::backward_by_term(info.plan(), in1_size, in2_size)) {
+    const OptionalTensor gathered = scale ? OptionalTensor(scale->index_select(0, by_term->entry)) : std::nullopt;
+    return {info, {gathered, by_term->bwd1}, {gathered, by_term->bwd2}};
   }
-  // An entry for each term.
-  const InfoPlan plan{info.plan().array, meta.to_vector()};
-  const at::Tensor identity = at::arange(meta.terms, at::device(info.device()).dtype(at::kLong));
-  const at::Tensor first = part_of(plan, &kernels::Terms::index1, meta.terms).value_or(identity).to(at::kLong);
-  const at::Tensor second = part_of(plan, &kernels::Terms::index2, meta.terms).value_or(identity).to(at::kLong);
-  const at::Tensor order = order_of(plan).value_or(identity).to(at::kLong);
-  const OptionalTensor segments = segments_of(plan);
-  const at::Tensor row =
-      segments ? at::repeat_interleave(at::arange(meta.rows, identity.options()), segments->to(at::kLong).diff())
-               : identity;
-  const OptionalTensor gathered = scale ? OptionalTensor(scale->index_select(0, order)) : std::nullopt;
-  return {info, sparse_product_info(second, row, first, gathered, in1_size),
-          sparse_product_info(row, first, second, gathered, in2_size)};
+  return {info, {scale, info.backward_plan(1, in1_size, in2_size)}, {scale, info.backward_plan(2, in1_size, in2_size)}};
 }
 
 struct SparseScaleInfo::State {
@@ -321,9 +264,10 @@ SparseScaleInfo::SparseScaleInfo(std::optional<at::Tensor> scale, InfoPlan plan)
 SparseScaleInfo::Fields SparseScaleInfo::fields() const {
   Fields fields = state_->fields;
   if (state_->sorted) {
-    fields.index = owned(by_entry(plan(), &kernels::Terms::index1));
-    fields.seg_out = owned(segments_of(plan()));
-    fields.gather_index = owned(order_of(plan()));
+    PlanFields read = products::read_fields(plan());
+    fields.index = std::move(read.index1);
+    fields.seg_out = std::move(read.seg_out);
+    fields.gather_index = std::move(read.gather_index);
   }
   return fields;
 }

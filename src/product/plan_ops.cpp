@@ -248,22 +248,6 @@ std::tuple<std::vector<at::Tensor>, std::vector<std::int64_t>> sorted_plans(
 
 namespace {
 
-PlanMeta read_meta(const char* op, at::IntArrayRef sizes) {
-  TORCH_CHECK(sizes.size() == PlanMeta::size, "[lacewing.", op, "] sizes must have ", PlanMeta::size, " integers, not ",
-              sizes.size());
-  return PlanMeta::from(sizes);
-}
-
-std::vector<std::int64_t> derived_sizes(at::IntArrayRef sizes, std::int64_t view, std::int64_t rows, bool unary) {
-  TORCH_CHECK(view == 1 || (view == 2 && !unary), "[lacewing.derived_sizes] view must be 1 or 2, not ", view);
-  return structure::derived_meta(read_meta("derived_sizes", sizes), static_cast<structure::View>(view), rows, unary)
-      .to_vector();
-}
-
-std::vector<std::int64_t> resolved_sizes(at::IntArrayRef sizes, std::int64_t rows) {
-  return read_meta("resolved_sizes", sizes).resolved(rows).to_vector();
-}
-
 void set_backend_by_name(std::string_view name) {
   TORCH_CHECK(name == "automatic" || name == "reference",
               "[lacewing.backend] the backend must be automatic or reference, not ", name);
@@ -285,8 +269,6 @@ std::string isa_name() {
 TORCH_LIBRARY_IMPL(lacewing, CompositeExplicitAutograd, m) {
   m.impl("product_plan", product_plan);
   m.impl("sorted_plans", sorted_plans);
-  m.impl("derived_sizes", derived_sizes);
-  m.impl("resolved_sizes", resolved_sizes);
   m.impl("set_backend", set_backend_by_name);
   m.impl("get_backend", backend_name);
   m.impl("cpu_isa", isa_name);

@@ -41,6 +41,12 @@ PlanSizes read_sizes(const char* op, c10::SymIntArrayRef numbers) {
   return PlanSizes::from(numbers, flags_of(numbers));
 }
 
+PlanMeta read_meta(const char* op, at::IntArrayRef numbers) {
+  TORCH_CHECK(numbers.size() == PlanMeta::size, "[lacewing.", op, "] sizes must have ", PlanMeta::size,
+              " integers, not ", numbers.size());
+  return PlanMeta::from(numbers);
+}
+
 Plans read_plans(const char* op, at::TensorList plan, c10::SymIntArrayRef sizes) {
   TORCH_CHECK(!plan.empty() && plan.size() <= 3, "[lacewing.", op, "] plan must be 1 to 3 arrays, not ", plan.size());
   TORCH_CHECK(sizes.size() == plan.size() * PlanMeta::size, "[lacewing.", op, "] sizes must have ", PlanMeta::size,
@@ -65,6 +71,12 @@ PlanMeta known(const PlanSizes& sizes) {
 }
 
 Plans exchanged(const Plans& plans) { return {plans[0].mirror(), plans[2].mirror(), plans[1].mirror()}; }
+
+InfoPlan derived_plan(const InfoPlan& plan, View view, std::int64_t rows, bool unary) {
+  const Plan settled(plan.array, plan.sizes);
+  return {call_derive_plan(plan.array, settled.sizes, view, rows, unary),
+          structure::derived_meta(PlanMeta::from(plan.sizes), view, rows, unary).to_vector()};
+}
 
 Plans complete(const Plans& plans, const c10::SymInt& rows1, const c10::SymInt& rows2, bool unary) {
   Plans full = plans;

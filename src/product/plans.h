@@ -12,7 +12,9 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/SymInt.h>
 
-#include "structure/plan.h"
+#include <lacewing/info.h>
+
+#include "structure/plan_views.h"
 
 namespace lacewing::products {
 
@@ -50,6 +52,17 @@ Plans read_plans(const char* op, at::TensorList plan, c10::SymIntArrayRef sizes)
 /// The numbers of one plan.
 PlanSizes read_sizes(const char* op, c10::SymIntArrayRef numbers);
 
+structure::PlanMeta read_meta(const char* op, at::IntArrayRef numbers);
+
+/// Whether the plan of a gradient (of input2: `second`) can stand beside the forward plan: not where it has the same
+/// terms but its entries of scale in another order, then one is derived. The op refuses one with other terms.
+template <typename Number>
+bool serves(const structure::PlanNumbers<Number>& forward, const structure::PlanNumbers<Number>& backward, bool second,
+            bool scaled) {
+  return !scaled || backward.hash != (second ? forward.hash_bwd2 : forward.hash_bwd1) ||
+         (backward.order_hash == forward.order_hash && backward.entries == forward.entries);
+}
+
 /// The numbers where nothing is traced.
 structure::PlanMeta known(const PlanSizes& sizes);
 
@@ -58,6 +71,9 @@ inline Plans rotated(const Plans& plans) { return {plans[1], plans[2], plans[0]}
 
 /// The plans of a product with its operands exchanged.
 Plans exchanged(const Plans& plans);
+
+/// The plan of a gradient of so many rows, from a plan whose T is settled.
+InfoPlan derived_plan(const InfoPlan& plan, structure::View view, std::int64_t rows, bool unary);
 
 /// All three plans with T settled; those that are absent are derived by lacewing::derive_plan. `rows1` and `rows2` are
 /// the rows of the inputs.

@@ -25,10 +25,10 @@ namespace {
 constexpr const char* kSegment = "indexed_scale_segment";
 
 using SegmentSignature = at::Tensor(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
-                                    const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
+                                    const OptionalTensor& seg_out, std::optional<c10::SymInt> out_size,
                                     const OptionalTensor& gather_index);
 using SegmentOutSignature = void(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
-                                 const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
+                                 const OptionalTensor& seg_out, std::optional<c10::SymInt> out_size,
                                  const OptionalTensor& gather_index, at::Tensor& out);
 
 const auto& segment_op() { return typed_op<"indexed_scale_segment", SegmentSignature>(); }
@@ -106,8 +106,8 @@ at::Tensor raw_meta(const at::Tensor& input1, const at::Tensor& input2, const Op
 SparseScaleInfo segment_info(const at::Tensor& input, const SparseScaleInfo::Fields& fields) {
   check_operands(Kind::scale, kSegment, input, {}, false);
   const auto check_segments = [&](std::int64_t segments) {
-    TORCH_CHECK_VALUE(!fields.out_size || segments >= *fields.out_size, "[lacewing.", kSegment, "] seg has ", segments,
-                      " segments but out_size is ", fields.out_size.value_or(0));
+    TORCH_CHECK_VALUE(!fields.out_size || segments >= *fields.out_size, "[lacewing.", kSegment, "] seg_out has ",
+                      segments, " segments but out_size is ", fields.out_size.value_or(0));
   };
   if (fields.seg_out && fields.seg_out->dim() == 1) {
     check_segments(fields.seg_out->size(0) - 1);
@@ -121,21 +121,21 @@ SparseScaleInfo segment_info(const at::Tensor& input, const SparseScaleInfo::Fie
 }
 
 at::Tensor segment(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
-                   const OptionalTensor& seg, std::optional<std::int64_t> out_size,
+                   const OptionalTensor& seg_out, std::optional<std::int64_t> out_size,
                    const OptionalTensor& gather_index) {
-  const SparseScaleInfo info = segment_info(input, {scale, index, seg, gather_index, out_size});
+  const SparseScaleInfo info = segment_info(input, {scale, index, seg_out, gather_index, out_size});
   return call_product(Kind::scale, input, {}, info.scale(), {Plan(info.plan().array, info.plan().sizes)}, false);
 }
 
 at::Tensor segment_meta(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
-                        const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
+                        const OptionalTensor& seg_out, std::optional<c10::SymInt> out_size,
                         const OptionalTensor& gather_index) {
   const ProductShape shape = check_operands(Kind::scale, kSegment, input, {}, false);
   c10::SymDimVector sizes(input.sym_sizes());
   const std::string name = kSegment;
   const FieldShapes fields{name, input};
   const auto entries = fields.length({{"index", index}, {"scale", scale}});
-  sizes[sizes.size() - 2] = fields.rows(out_size, seg, gather_index, entries, shape.rows_x);
+  sizes[sizes.size() - 2] = fields.rows(out_size, seg_out, gather_index, entries, shape.rows_x);
   return at::empty_symint(sizes, input.options());
 }
 
@@ -167,18 +167,18 @@ void check_out(const at::Tensor& input, c10::SymIntArrayRef sizes, const at::Ten
 }
 
 void segment_out(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
-                 const OptionalTensor& seg, std::optional<std::int64_t> out_size, const OptionalTensor& gather_index,
-                 at::Tensor& out) {
-  const at::Tensor value = segment(input, scale, index, seg, out_size, gather_index);
+                 const OptionalTensor& seg_out, std::optional<std::int64_t> out_size,
+                 const OptionalTensor& gather_index, at::Tensor& out) {
+  const at::Tensor value = segment(input, scale, index, seg_out, out_size, gather_index);
   check_out(input, value.sym_sizes(), out);
   TORCH_CHECK_VALUE(!share_memory(out, input), "[lacewing.", kSegment, "] out must not share memory with the input");
   out.copy_(value);
 }
 
 void segment_out_meta(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
-                      const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
+                      const OptionalTensor& seg_out, std::optional<c10::SymInt> out_size,
                       const OptionalTensor& gather_index, at::Tensor& out) {
-  check_out(input, segment_meta(input, scale, index, seg, std::move(out_size), gather_index).sym_sizes(), out);
+  check_out(input, segment_meta(input, scale, index, seg_out, std::move(out_size), gather_index).sym_sizes(), out);
 }
 
 /// Refuses tensors that a gradient would have to flow through.
@@ -203,20 +203,20 @@ at::Tensor raw_refusing(const at::Tensor& input1, const at::Tensor& input2, cons
 }
 
 at::Tensor segment_refusing(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
-                            const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
+                            const OptionalTensor& seg_out, std::optional<c10::SymInt> out_size,
                             const OptionalTensor& gather_index) {
   refuse_grad(kSegment, traits(Kind::scale).name, {{"input", input}, {"scale", scale}});
   const at::AutoDispatchBelowADInplaceOrView below;
-  return segment_op().call(input, scale, index, seg, std::move(out_size), gather_index);
+  return segment_op().call(input, scale, index, seg_out, std::move(out_size), gather_index);
 }
 
 void segment_out_refusing(const at::Tensor& input, const OptionalTensor& scale, const OptionalTensor& index,
-                          const OptionalTensor& seg, std::optional<c10::SymInt> out_size,
+                          const OptionalTensor& seg_out, std::optional<c10::SymInt> out_size,
                           const OptionalTensor& gather_index, at::Tensor& out) {
   refuse_grad(kSegment, traits(Kind::scale).name, {{"input", input}, {"scale", scale}, {"out", out}});
   {
     const at::AutoDispatchBelowADInplaceOrView below;
-    segment_out_op().call(input, scale, index, seg, std::move(out_size), gather_index, out);
+    segment_out_op().call(input, scale, index, seg_out, std::move(out_size), gather_index, out);
   }
   torch::autograd::impl::bump_version(out);
 }
@@ -261,12 +261,12 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
   }
   define_dense_op(
       m,
-      "indexed_scale_segment(Tensor input, Tensor? scale, Tensor? index, Tensor? seg, SymInt? out_size=None, "
+      "indexed_scale_segment(Tensor input, Tensor? scale, Tensor? index, Tensor? seg_out, SymInt? out_size=None, "
       "Tensor? gather_index=None) -> Tensor",
       {at::Tag::pt2_compliant_tag});
   define_dense_op(
       m,
-      "indexed_scale_segment_out(Tensor input, Tensor? scale, Tensor? index, Tensor? seg, SymInt? out_size, "
+      "indexed_scale_segment_out(Tensor input, Tensor? scale, Tensor? index, Tensor? seg_out, SymInt? out_size, "
       "Tensor? gather_index, Tensor(a!) out) -> ()",
       {at::Tag::pt2_compliant_tag});
 }

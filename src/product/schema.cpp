@@ -97,8 +97,6 @@ TORCH_LIBRARY(lacewing, m) {
       m,
       "sorted_plans(Tensor? index1, Tensor? index2, Tensor? index, int entries, int? out_size, int? in1_size, "
       "int? in2_size, bool unary, bool forward_only, str op) -> (Tensor[], int[])");
-  m.def("derived_sizes(int[] sizes, int view, int rows, bool unary) -> int[]");
-  m.def("resolved_sizes(int[] sizes, int rows) -> int[]");
   m.def("set_backend(str name) -> ()");
   m.def("get_backend() -> str");
   m.def("cpu_isa() -> str");

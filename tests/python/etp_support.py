@@ -57,7 +57,7 @@ class Network:
         pattern = etp.fixed_degree(inputs, neurons, 3, seed=1).to(device)
         ring = etp.small_world(neurons, 4, 0.3, seed=2).to(device) if recurrent else None
         return Network(
-            pattern, draw(pattern.nnz), draw(neurons) if bias else None, ring, draw(ring.nnz) if ring else None
+            pattern, draw(pattern.nse), draw(neurons) if bias else None, ring, draw(ring.nse) if ring else None
         )
 
     def executor(self, cell: etp.Cell, **options: object) -> etp.Executor:

@@ -41,7 +41,7 @@ def test_opcheck_of_conv(transposed: bool, algorithm: str, device: str) -> None:
     plan = plan.with_algorithm(algorithm)
     w = weight.detach().transpose(2, 3).contiguous().requires_grad_() if transposed else weight
 
-    torch.library.opcheck(OPS.sparse_conv.default, (x, w, bias, plan._array, plan._meta, transposed))
+    torch.library.opcheck(OPS.sparse_conv.default, (x, w, bias, plan._array, plan._sizes, transposed))
 
 
 @pytest.mark.parametrize("algorithm", ["automatic", "gather_gemm_scatter"])
@@ -51,17 +51,17 @@ def test_opcheck_of_weight_grad(algorithm: str, device: str) -> None:
     plan = plan.with_algorithm(algorithm)
     g = random(len(plan.target), 6, device=device).requires_grad_()
 
-    torch.library.opcheck(OPS.sparse_conv_weight_grad.default, (x, g, plan._array, plan._meta, 2))
+    torch.library.opcheck(OPS.sparse_conv_weight_grad.default, (x, g, plan._array, plan._sizes, 2))
 
 
 def test_opcheck_of_max_pool(device: str) -> None:
     pytest.importorskip("expecttest", reason="torch's opcheck needs the package expecttest")
     plan, x, _, _ = make(device)
-    values, rows = OPS.sparse_max_pool(x, plan._array, plan._meta)
+    values, rows = OPS.sparse_max_pool(x, plan._array, plan._sizes)
     g = random(*values.shape, device=device).requires_grad_()
 
-    torch.library.opcheck(OPS.sparse_max_pool.default, (x, plan._array, plan._meta))
-    torch.library.opcheck(OPS.sparse_max_pool_grad.default, (g, rows, plan._array, plan._meta))
+    torch.library.opcheck(OPS.sparse_max_pool.default, (x, plan._array, plan._sizes))
+    torch.library.opcheck(OPS.sparse_max_pool_grad.default, (g, rows, plan._array, plan._sizes))
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
@@ -159,7 +159,7 @@ def test_vmap_at_its_edges(device: str) -> None:
     with pytest.raises(RuntimeError, match=r"features must have 2 dimensions, not shape \(2,\)"):
         vmap(run, (0, None))(x, weight)
     with pytest.raises(RuntimeError, match=r"\[lacewing.sparse_conv\] vmap over a plan is not possible"):
-        vmap(lambda array: OPS.sparse_conv(x, weight, None, array, plan._meta))(torch.stack([plan._array] * 2))
+        vmap(lambda array: OPS.sparse_conv(x, weight, None, array, plan._sizes))(torch.stack([plan._array] * 2))
 
 
 def test_autocast(device: str) -> None:
@@ -190,7 +190,7 @@ def test_plans_are_saved_and_copied(how: str, device: str) -> None:
         "to": lambda: plan.to("cpu").to(device),
     }[how]()
 
-    assert again._meta == plan._meta
+    assert again._sizes == plan._sizes
     assert again.algorithm == plan.algorithm
     assert torch.equal(sparse_conv(x, weight, again, bias), sparse_conv(x, weight, plan, bias))
 
@@ -251,8 +251,8 @@ def test_gradients_allocate_their_results_and_their_workspaces(
     plan = ConvolutionPlan.build(cloud(600, 3, extent=6), 3).with_algorithm(algorithm)
     x, g = random(600, groups * cin, dtype=dtype), random(600, groups * cout, dtype=dtype)
     weight = random(27, groups, cin, cout, dtype=dtype)
-    for_input = (weight, None, plan._array, plan.transposed()._meta, True)
-    for_weight = (plan._array, plan._meta, groups)
+    for_input = (weight, None, plan._array, plan.transposed()._sizes, True)
+    for_weight = (plan._array, plan._sizes, groups)
     OPS.sparse_conv(g, *for_input), OPS.sparse_conv_weight_grad(x, g, *for_weight)
 
     input_peak = peak_beyond(lambda: OPS.sparse_conv(g, *for_input))

@@ -120,9 +120,9 @@ def test_a_plan_of_other_integers_is_refused() -> None:
     x, weight = random(10, 2), random(9, 1, 2, 3)
 
     with pytest.raises(RuntimeError, match="sizes are not the description of a convolution plan"):
-        torch.ops.lacewing.sparse_conv(x, weight, None, PLAN._array, PLAN._meta[:-1])
+        torch.ops.lacewing.sparse_conv(x, weight, None, PLAN._array, PLAN._sizes[:-1])
     with pytest.raises(RuntimeError, match=r"plan has \d+ entries, but its description says"):
-        torch.ops.lacewing.sparse_conv(x, weight, None, PLAN._array[:-1], PLAN._meta)
+        torch.ops.lacewing.sparse_conv(x, weight, None, PLAN._array[:-1], PLAN._sizes)
     with pytest.raises(TypeError, match="plan must be a ConvolutionPlan, not Tensor"):
         sparse_conv(x, weight, PLAN._array)
     with pytest.raises(TypeError, match=r"use ConvolutionPlan\.build"):
@@ -205,7 +205,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert torch.equal(synthetic_scan(np.int64(3), 4, 16, 4)[0], synthetic_scan(3, 4, 16, 4)[0])
     assert convert_weight(random(6, 3, 3, 3, 4), "spconv", [3, 3, 3]).shape == (27, 1, 4, 6)
     assert convert_weight(random(6, 3, 3, 3, 4), "spconv", 3).shape == (27, 1, 4, 6)
-    assert ConvolutionPlan.build(cloud(10, 2), np.int32(3))._meta == ConvolutionPlan.build(cloud(10, 2), 3)._meta
+    assert ConvolutionPlan.build(cloud(10, 2), np.int32(3))._sizes == ConvolutionPlan.build(cloud(10, 2), 3)._sizes
 
 
 X = VoxelTensor(random(10, 4, dtype=torch.float32), cloud(10, 2))

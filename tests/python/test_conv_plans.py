@@ -48,7 +48,7 @@ def test_views_of_one_tensor_are_not_the_same_voxels(build, device: str) -> None
 def test_equal_voxels_are_the_same_wherever_they_lie(device: str) -> None:
     voxels = cloud(20, 2, device=device)
 
-    assert ConvolutionPlan.build(voxels, 3, targets=voxels.clone())._meta == ConvolutionPlan.build(voxels, 3)._meta
+    assert ConvolutionPlan.build(voxels, 3, targets=voxels.clone())._sizes == ConvolutionPlan.build(voxels, 3)._sizes
 
 
 def test_layers_and_pools_onto_views(device: str) -> None:
@@ -106,9 +106,9 @@ def test_taps_out_of_range() -> None:
 
 def integers(position: int, value: int):
     def change(state) -> None:
-        meta = list(state["_meta"])
+        meta = list(state["_sizes"])
         meta[position] = value
-        state["_meta"] = tuple(meta)
+        state["_sizes"] = tuple(meta)
 
     return change
 
@@ -137,15 +137,15 @@ DAMAGES = {
     "identity tap": (integers(4, 0), "its description does not fit together"),
     "flags": (integers(3, 64), "its description does not fit together"),
     "algorithm": (integers(6, 3), "its description does not fit together"),
-    "no integers": (other(_meta=()), "its description does not fit together"),
+    "no integers": (other(_sizes=()), "its description does not fit together"),
     "kernel of 7": (other(kernel_size=(7,)), r"kernel_size \(7,\) has 7 taps, but the description says 3"),
     "kernel of 0": (other(kernel_size=(0,)), r"kernel_size\[0\] = 0 must lie in"),
     "stride of two axes": (other(stride=(1, 1)), "stride has 2 entries, but the coordinates have 1 axes"),
     "other stride": (other(stride=(2,)), "are not a pair of tap"),
     "source of another size": (lambda s: s.update(source=s["source"][:-1]), r"coordinates of shapes \(19, 2\)"),
     "source moved": (lambda s: s.update(source=s["source"] + 1), r"voxels \(\d, -?\d+\) and .* are not a pair of tap"),
-    "nothing saved": (lambda s: s.pop("_meta"), "_meta is missing"),
-    "meta of strings": (other(_meta="abc"), "_meta is no tuple of integers"),
+    "nothing saved": (lambda s: s.pop("_sizes"), "_sizes is missing"),
+    "meta of strings": (other(_sizes="abc"), "_sizes is no tuple of integers"),
     "no tensor": (other(target=3), "target is no tensor"),
 }
 
@@ -168,7 +168,7 @@ def test_whole_plans_are_taken(axes: int, targets: str, device: str) -> None:
     plan = ConvolutionPlan.build(cloud(700, axes, extent=700, device=device), 3, stride, 2, targets)  # several tiles
 
     for given in (plan, plan.transposed()):
-        assert pickle.loads(pickle.dumps(given))._meta == given._meta
+        assert pickle.loads(pickle.dumps(given))._sizes == given._sizes
 
 
 def test_torch_load_takes_plans_by_default(device: str) -> None:
@@ -179,7 +179,7 @@ def test_torch_load_takes_plans_by_default(device: str) -> None:
 
     loaded = torch.load(buffer)["plan"]
 
-    assert loaded._meta == plan._meta
+    assert loaded._sizes == plan._sizes
     loaded.check_source(plan.source)
 
 

@@ -73,10 +73,10 @@ def test_opcheck(device: str) -> None:
     _, arg = max_pool_with_indices(x, plan)
     grad = random(*arg.shape, device=device).requires_grad_()
 
-    torch.library.opcheck(torch.ops.lacewing.sparse_max_pool.default, (x, plan._array, plan._meta))
-    torch.library.opcheck(torch.ops.lacewing.sparse_max_pool_grad.default, (grad, arg, plan._array, plan._meta))
+    torch.library.opcheck(torch.ops.lacewing.sparse_max_pool.default, (x, plan._array, plan._sizes))
+    torch.library.opcheck(torch.ops.lacewing.sparse_max_pool_grad.default, (grad, arg, plan._array, plan._sizes))
     for mode in MODES:
-        torch.library.opcheck(torch.ops.lacewing.sparse_pool.default, (x, plan._array, plan._meta, mode))
+        torch.library.opcheck(torch.ops.lacewing.sparse_pool.default, (x, plan._array, plan._sizes, mode))
 
 
 @pytest.mark.parametrize("mode", MODES)

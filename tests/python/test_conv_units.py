@@ -129,7 +129,7 @@ def test_gradients_of_first_and_second_order(device: str) -> None:
 
     def unit(x: Tensor, w: Tensor, b: Tensor, gain: Tensor, offset: Tensor, residual: Tensor) -> Tensor:
         return torch.ops.lacewing.sparse_conv_unit(
-            x, w, b, plan._array, plan._meta, mean, variance, gain, offset, 1e-3, residual, True
+            x, w, b, plan._array, plan._sizes, mean, variance, gain, offset, 1e-3, residual, True
         )
 
     assert torch.autograd.gradcheck(unit, inputs)
@@ -140,7 +140,9 @@ def test_tangents_vmap_and_functorch(device: str) -> None:
     plan, (x, w, b), statistics, residual = arguments(device)
 
     def unit(x: Tensor) -> Tensor:
-        return torch.ops.lacewing.sparse_conv_unit(x, w, b, plan._array, plan._meta, *statistics, 1e-3, residual, False)
+        return torch.ops.lacewing.sparse_conv_unit(
+            x, w, b, plan._array, plan._sizes, *statistics, 1e-3, residual, False
+        )
 
     with torch.no_grad():
         tangent = torch.func.jvp(unit, (x,), (x,))[1]
@@ -160,14 +162,14 @@ def test_opcheck(grad: bool, device: str) -> None:
 
     torch.library.opcheck(
         torch.ops.lacewing.sparse_conv_unit.default,
-        (x, w, b, plan._array, plan._meta, *statistics, 1e-3, residual, True),
+        (x, w, b, plan._array, plan._sizes, *statistics, 1e-3, residual, True),
     )
 
 
 def test_compiles_as_one_graph(device: str) -> None:
     plan, (x, w, b), statistics, residual = arguments(device)
     unit = lambda x: (
-        torch.ops.lacewing.sparse_conv_unit(x, w, b, plan._array, plan._meta, *statistics, 1e-3, residual, True) + 1
+        torch.ops.lacewing.sparse_conv_unit(x, w, b, plan._array, plan._sizes, *statistics, 1e-3, residual, True) + 1
     )
 
     with torch.no_grad():
@@ -187,7 +189,7 @@ def test_autocast(device: str) -> None:
 
 def test_is_the_reference(device: str) -> None:
     plan, (x, w, b), statistics, residual = arguments(device)
-    args = (x, w, b, plan._array, plan._meta, *statistics, 1e-3, residual, True)
+    args = (x, w, b, plan._array, plan._sizes, *statistics, 1e-3, residual, True)
 
     found = torch.ops.lacewing.sparse_conv_unit(*args)
     with lacewing.backend("reference"):
@@ -289,7 +291,7 @@ def test_bad_input(device: str) -> None:
         wrong = ConvUnit(conv, trained_norm(4, device=device))
         refused(RuntimeError, "the mean of the norm has shape (4,), but there are 3 output channels", lambda: wrong(x))
     plan, (f, w, b), (mean, variance, gain, _), _ = arguments(device)
-    call = lambda *norm: torch.ops.lacewing.sparse_conv_unit(f, w, b, plan._array, plan._meta, *norm, 0.0, None, False)
+    call = lambda *norm: torch.ops.lacewing.sparse_conv_unit(f, w, b, plan._array, plan._sizes, *norm, 0.0, None, False)
     refused(RuntimeError, "needs a running mean and a running variance", lambda: call(mean, None, None, None))
     refused(RuntimeError, "needs a running mean and a running variance", lambda: call(None, None, gain, None))
     refused(RuntimeError, "must be real floating point, not int64", lambda: call(mean.long(), variance, None, None))

@@ -12,7 +12,7 @@ from torch import Tensor
 from lacewing import etp
 
 PATTERN = etp.fixed_degree(5, 7, 3, seed=0)
-WEIGHT = torch.randn(PATTERN.nnz)
+WEIGHT = torch.randn(PATTERN.nse)
 coo = etp.SparsePattern.coo
 
 

@@ -54,7 +54,7 @@ def test_bad_parts_get_a_sentence() -> None:
             "g has dtype float32, but the trace has dtype float64",
         ),
     ]
-    assert pattern.nnz == 21
+    assert pattern.nse == 21
     for call, kind, sentence in cases:
         with pytest.raises(kind, match=rf"\[lacewing\..*\] .*{sentence}"):
             call()
@@ -138,11 +138,11 @@ def test_rules_without_a_batch_take_states_for_states() -> None:
 
 def test_leading_dims_are_one_batch_for_the_traces_too() -> None:
     pattern, x = etp.fixed_degree(5, 7, 3, seed=0), torch.randn(2, 3, 5)
-    weights = {"weight": torch.randn(pattern.nnz)}
+    weights = {"weight": torch.randn(pattern.nse)}
 
     found = etp.etp_sp_mm_p.init_drtrl(x, etp.sparse_matmul(x, weights["weight"], pattern), weights, 2)
 
-    assert found["weight"].shape == (6, pattern.nnz, 2)
+    assert found["weight"].shape == (6, pattern.nse, 2)
 
 
 HEAD = "%%MatrixMarket matrix coordinate real general\n"
@@ -176,7 +176,7 @@ def test_malformed_matrix_files_get_a_sentence(text: str, sentence: str, tmp_pat
     path.write_text(text)
 
     with pytest.raises(RuntimeError, match=rf"\[lacewing\.etp\..*\] .*{sentence}"):
-        etp.read_matrix_market(path)
+        etp.read_mtx(path)
 
 
 def test_matrix_files_of_other_systems_are_read(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_matrix_files_of_other_systems_are_read(tmp_path: Path) -> None:
     lines = ["%%MatrixMarket MATRIX Coordinate Integer General", " % by hand", "", "2 3 2", " 1 3 4", "", "2 1 -5", "%"]
     path.write_bytes("\r\n".join([*lines, ""]).encode())
 
-    pattern, values = etp.read_matrix_market(path)
+    pattern, values = etp.read_mtx(path)
 
     assert pattern.with_data(values).to_dense().tolist() == [[0.0, 0.0, 4.0], [-5.0, 0.0, 0.0]]
 

@@ -48,7 +48,7 @@ BY_POSITION: dict[str, Recurrence] = {
 def _network(device: str, recurrence: Recurrence, cell: etp.Cell, **options: object) -> etp.Executor:
     generator = torch.Generator().manual_seed(5)
     pattern = etp.fixed_degree(5, NEURONS, 3, seed=1).to(device)
-    weight, v = (torch.randn(n, generator=generator, dtype=F64).to(device) for n in (pattern.nnz, NEURONS))
+    weight, v = (torch.randn(n, generator=generator, dtype=F64).to(device) for n in (pattern.nse, NEURONS))
     return etp.Executor(cell, etp.Connection(pattern, weight), recurrence(v), **options)
 
 

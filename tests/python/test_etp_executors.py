@@ -407,7 +407,7 @@ def test_unbatched_steps_are_a_batch_of_one(cell: str, device: str) -> None:
     lone = etp.alif(beta=torch.rand(7, dtype=F64, device=device))
     earlier = network.executor(lone).step(xs[0, 0]).detach()
     assert torch.equal(network.executor(lone).output(earlier), lone.output(earlier.unsqueeze(0))[0])
-    assert executor.traces()["input.weight"].shape == (network.pattern.nnz, 3)
+    assert executor.traces()["input.weight"].shape == (network.pattern.nse, 3)
     assert relative_error([p.grad for p in executor.parameters()], batched) < 1e-10
 
 
@@ -434,7 +434,7 @@ def test_trace_is_what_the_formula_says(device: str) -> None:
     xs, _ = sequence(device, 3)
     cell = CELLS["alif"]()
     executor = network.executor(cell)
-    e, h = torch.zeros(3, network.pattern.nnz, 3, dtype=F64, device=device), None
+    e, h = torch.zeros(3, network.pattern.nse, 3, dtype=F64, device=device), None
 
     for x in xs:
         h = torch.zeros(3, 7, 3, dtype=F64, device=device) if h is None else h
@@ -448,7 +448,7 @@ def test_trace_is_what_the_formula_says(device: str) -> None:
     torch.testing.assert_close(traces["input.weight"], e, rtol=1e-12, atol=1e-12)
     assert traces["input.bias"].shape == (3, 7, 3)
     assert not traces["input.weight"].requires_grad
-    assert executor.trace_elements == 3 * (network.pattern.nnz + 7) * 3
+    assert executor.trace_elements == 3 * (network.pattern.nse + 7) * 3
 
 
 def test_plain_parameters_get_their_same_step_gradient(device: str) -> None:
@@ -524,7 +524,7 @@ def test_memory_does_not_grow_with_time() -> None:
 
         assert long <= short
         if algorithm == "d-rtrl":
-            assert executor.trace_elements <= 1.1 * 16 * (network.pattern.nnz + 100) * 3
+            assert executor.trace_elements <= 1.1 * 16 * (network.pattern.nse + 100) * 3
 
 
 @pytest.mark.parametrize(("reset_gradient", "held"), [(True, 3), (False, 2)])  # numbers for a weight
@@ -533,7 +533,7 @@ def test_the_trace_is_the_only_large_allocation(steps: int, reset_gradient: bool
     memory = pytest.importorskip("benchmarks.memory")
     batch, inputs, neurons, degree = 16, 100, 20, 100
     pattern = etp.fixed_degree(inputs, neurons, degree, seed=0)
-    weight = torch.randn(pattern.nnz)
+    weight = torch.randn(pattern.nse)
     x = torch.randn(batch, inputs)
 
     def train() -> None:
@@ -546,14 +546,14 @@ def test_the_trace_is_the_only_large_allocation(steps: int, reset_gradient: bool
     peak = memory.peak_bytes(train, torch.device("cpu"))
 
     # Of the state that is shared there are the traces of the inputs, before and after a step.
-    assert peak <= 1.1 * batch * (pattern.nnz * held + 2 * inputs) * 4
+    assert peak <= 1.1 * batch * (pattern.nse * held + 2 * inputs) * 4
 
 
 def test_a_step_keeps_two_states_and_no_jacobian() -> None:
     memory = pytest.importorskip("benchmarks.memory")
     batch, neurons = 16, 2000
     pattern = etp.fixed_degree(10, neurons, 2, seed=0)
-    weight, readout = torch.randn(pattern.nnz), torch.randn(neurons, 1)
+    weight, readout = torch.randn(pattern.nse), torch.randn(neurons, 1)
     xs = torch.randn(5, batch, 10)
 
     def train() -> None:
@@ -562,7 +562,7 @@ def test_a_step_keeps_two_states_and_no_jacobian() -> None:
             executor.backward((executor.output(executor.step(x)) @ readout).sum())
 
     train()  # the gradient of the weight is there already
-    beyond = memory.peak_bytes(train, torch.device("cpu")) - 4 * batch * pattern.nnz * 2
+    beyond = memory.peak_bytes(train, torch.device("cpu")) - 4 * batch * pattern.nse * 2
 
     # h(t-1) and h(t) have two states each; then the spikes, their copy for the caller, and the gradient of that.
     assert beyond < 4 * batch * neurons * (4 + 3 + 0.5)
@@ -600,7 +600,7 @@ def test_learner_lowers_its_loss() -> None:
         etp.leaky(3.0),
         "d-rtrl",
         lambda p: torch.optim.Adam(p, 2e-2),
-        input=etp.Connection(pattern, torch.randn(pattern.nnz) * 0.3),
+        input=etp.Connection(pattern, torch.randn(pattern.nse) * 0.3),
         readout=lambda h: readout(h[..., 0]),
         update_every=5,
     )

@@ -209,7 +209,7 @@ def test_a_gradient_that_grows_in_place_is_seen_by_autograd(device: str) -> None
 def test_patterns_connections_and_cells_are_copied_whole(format: str) -> None:
     arrays = {"coo": ([0, 2, 1], [1, 0, 0]), "csr": ([0, 1, 2, 2], [1, 0]), "csc": ([0, 2, 2], [2, 0])}
     pattern = getattr(etp.SparsePattern, format)(*arrays[format], (3, 2))
-    connection = etp.Connection(pattern, torch.randn(pattern.nnz), torch.ones(2))
+    connection = etp.Connection(pattern, torch.randn(pattern.nse), torch.ones(2))
     cell = etp.alif(beta=torch.tensor([0.3, 0.5]), threshold=0.4)
     x = torch.randn(2, 3)
 
@@ -226,7 +226,7 @@ def test_patterns_connections_and_cells_are_copied_whole(format: str) -> None:
     with pytest.raises(TypeError, match="an executor cannot be copied or pickled"):
         copy.deepcopy(etp.Executor(cell, connection))
     with pytest.raises(TypeError, match="does not support item assignment"):
-        connection.values["weight"] = torch.zeros(pattern.nnz)
+        connection.values["weight"] = torch.zeros(pattern.nse)
 
 
 def _changed(executor: etp.Executor, **entries: Tensor) -> dict[str, Tensor]:
@@ -355,10 +355,10 @@ def test_a_window_that_throws_leaves_the_executor_as_it_was(device: str) -> None
 @pytest.mark.parametrize("sizes", [(5, 7, 0, 2), (5, 0, 0, 2), (0, 7, 0, 2), (5, 7, 3, 0)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_nothing_is_a_size_too(sizes: tuple[int, ...], algorithm: str, dtype: torch.dtype, device: str) -> None:
-    inputs, outputs, nnz, batch = sizes
-    places = torch.arange(nnz)
+    inputs, outputs, nse, batch = sizes
+    places = torch.arange(nse)
     pattern = etp.SparsePattern.coo(places, places, (inputs, outputs)).to(device)
-    weight, bias = (torch.ones(n, dtype=dtype, device=device) for n in (nnz, outputs))
+    weight, bias = (torch.ones(n, dtype=dtype, device=device) for n in (nse, outputs))
     executor = etp.Executor(etp.alif(filter_tau=3.0), etp.Connection(pattern, weight, bias), algorithm=algorithm)
     x = torch.ones(batch, inputs, dtype=dtype, device=device)
 
@@ -368,7 +368,7 @@ def test_nothing_is_a_size_too(sizes: tuple[int, ...], algorithm: str, dtype: to
     executor.load_state_dict(executor.state_dict())
 
     assert executor.step(x).shape == (batch, outputs, 3)
-    assert weight.grad.shape == (nnz,)
+    assert weight.grad.shape == (nse,)
     assert bias.grad.shape == (outputs,)
 
 

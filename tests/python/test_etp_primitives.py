@@ -107,7 +107,7 @@ def test_structure_object(format: str, device: str) -> None:
     assert torch.equal(pattern.yw_to_w_transposed(by_col, t), t * by_col[pattern.col])
     assert pattern.format == format
     assert pattern.shape == (4, 3)
-    assert pattern.nnz == 6
+    assert pattern.nse == 6
     matrix = pattern.with_data(t)
     x = torch.randn(2, 4, dtype=F64, device=device)
     torch.testing.assert_close(x @ matrix, x @ matrix.to_dense())
@@ -142,7 +142,7 @@ def test_initial_traces(device: str) -> None:
     assert "bias" not in single
     assert factor.shape == (5, 3, 2)
     assert factor.dtype == F64
-    assert pattern.nnz == 6
+    assert pattern.nse == 6
 
 
 def test_rules_can_be_set_later() -> None:
@@ -286,7 +286,7 @@ BAD = [
     (lambda p: coo([0, 4], [0, 0], (4, 3)), r"row\[1\] = 4 is out of range: there are 4"),
     (lambda p: coo([0, 1], [0], (4, 3)), "row has 2 entries, but col has 1"),
     (lambda p: csr([0, 2, 1, 1, 2], [0, 0], (4, 3)), r"crow\[2\] = 1 is less than the entry before it"),
-    (lambda p: csc([0, 1, 1, 3], [0, 0], (4, 3)), "ccol must begin with 0 and end with nnz = 2, not 0 and 3"),
+    (lambda p: csc([0, 1, 1, 3], [0, 0], (4, 3)), "ccol must begin with 0 and end with nse = 2, not 0 and 3"),
     (lambda p: coo([0.5], [0], (4, 3)), "row must have dtype int32 or int64, not float32"),
     (lambda p: etp.spike(torch.ones(2), "square"), "surrogate must be triangle, .* or boxcar, not square"),
     (lambda p: etp.fixed_degree(4, 3, 5, seed=0), "degree must be between 0 and 4, not 5"),
@@ -307,7 +307,7 @@ def test_connectivity() -> None:
     rewired = etp.small_world(50, 6, 0.5, seed=1)
 
     assert fan_in.col.bincount(minlength=9).tolist() == [4] * 9
-    assert len({*zip(fan_in.row.tolist(), fan_in.col.tolist(), strict=True)}) == fan_in.nnz
+    assert len({*zip(fan_in.row.tolist(), fan_in.col.tolist(), strict=True)}) == fan_in.nse
     assert torch.equal(fan_in.row, etp.fixed_degree(20, 9, 4, seed=5).row)
     assert not torch.equal(fan_in.row, etp.fixed_degree(20, 9, 4, seed=6).row)
     assert fan_out.row.bincount(minlength=9).tolist() == [4] * 9
@@ -326,14 +326,14 @@ def test_matrix_market(tmp_path: object) -> None:
     dense = matrix.with_data(values_for(matrix)).to_dense()
     scipy_io.mmwrite(path, __import__("scipy.sparse").sparse.coo_array(dense.numpy()), symmetry="general")
 
-    pattern, values = etp.read_matrix_market(path)
+    pattern, values = etp.read_mtx(path)
 
     torch.testing.assert_close(pattern.with_data(values).to_dense(), dense)
     path.write_text("%%MatrixMarket matrix coordinate real general\n2 2 1\n3 1 0.5\n")
     with pytest.raises(RuntimeError, match=r"w.mtx: line 3: entry \(3, 1\) is outside of a matrix of 2 x 2"):
-        etp.read_matrix_market(path)
+        etp.read_mtx(path)
     with pytest.raises(RuntimeError, match="cannot be opened: No such file"):
-        etp.read_matrix_market(tmp_path / "none.mtx")
+        etp.read_mtx(tmp_path / "none.mtx")
 
 
 def test_network_fixture_has_all_parts(device: str) -> None:

@@ -26,7 +26,7 @@ from lacewing import etp
 pattern = etp.fixed_degree(30, 200, 5, seed=0)
 step = lambda y, h: torch.tanh(0.9 * h + y.unsqueeze(-1))
 cell = etp.alif(filter_tau=3.0) if sys.argv[1] == "ready" else etp.FunctionCell(1, step)
-executor = etp.Executor(cell, etp.Connection(pattern, torch.randn(pattern.nnz)), algorithm=sys.argv[2])
+executor = etp.Executor(cell, etp.Connection(pattern, torch.randn(pattern.nse)), algorithm=sys.argv[2])
 others, gate = [], threading.Barrier(3)
 
 def work(seed):

@@ -110,7 +110,7 @@ def test_memory_is_one_state_less_for_each_weight(cell: Callable[[], etp.Cell], 
     executor.step(sequence(device, 1)[0][0])
 
     states = cell().states
-    weights = (network.pattern.nnz + network.recurrent.nnz) * (states - 1)
+    weights = (network.pattern.nse + network.recurrent.nse) * (states - 1)
     assert executor.trace_elements == batch * (weights + inputs + neurons + neurons * states)
 
 
@@ -139,7 +139,7 @@ def test_other_cells_keep_the_whole_trace(cell: Callable[[], etp.Cell]) -> None:
 
     executor.step(sequence("cpu", 1)[0][0])
 
-    assert executor.trace_elements == 3 * network.pattern.nnz * cell().states
+    assert executor.trace_elements == 3 * network.pattern.nse * cell().states
 
 
 @pytest.mark.parametrize("cell", ["leaky", "alif"])
@@ -148,7 +148,7 @@ def test_inputs_and_neurons_without_weights(cell: str, device: str) -> None:
     row, col = torch.tensor([[4, 1, 4, 1, 0], [0, 0, 2, 2, 4]], device=device)  # inputs 2, 3, 5, neurons 1, 3: none
     for entries in (slice(None), slice(0)):
         pattern = etp.SparsePattern.coo(row[entries], col[entries], (6, 5))
-        network = Network(pattern, torch.randn(pattern.nnz, dtype=F64, device=device), torch.zeros_like(xs[0, 0, :5]))
+        network = Network(pattern, torch.randn(pattern.nse, dtype=F64, device=device), torch.zeros_like(xs[0, 0, :5]))
         first, second, whole = (network.executor(SHARED[cell]()) for _ in range(3))
         expected = run(whole, xs, loss)
 
@@ -168,7 +168,7 @@ def test_inputs_and_neurons_without_weights(cell: str, device: str) -> None:
 def test_states_are_saved_in_the_form_of_the_whole_trace(cell: Callable[[], etp.Cell], device: str) -> None:
     network = Network.random(device, recurrent=True)
     xs, loss = sequence(device, 6)
-    order = torch.randperm(network.pattern.nnz, generator=torch.Generator().manual_seed(0)).to(device)
+    order = torch.randperm(network.pattern.nse, generator=torch.Generator().manual_seed(0)).to(device)
     network.pattern = etp.SparsePattern.coo(network.pattern.row[order], network.pattern.col[order], (5, 7))
     make = {"shared": cell, "whole": lambda: kept_whole(cell())}
     expected = {name: run(network.executor(each()), xs, loss) for name, each in make.items()}
@@ -183,7 +183,7 @@ def test_states_are_saved_in_the_form_of_the_whole_trace(cell: Callable[[], etp.
             p.grad = q.grad
         run(second, xs[3:], lambda t, h: loss(t + 3, h))
 
-        assert saved["trace.input.weight"].shape == (3, network.pattern.nnz, cell().states)
+        assert saved["trace.input.weight"].shape == (3, network.pattern.nse, cell().states)
         for key in ("trace.input.weight", "trace.recurrent.weight"):
             torch.testing.assert_close(again[key], saved[key], rtol=0, atol=0)
         if source == target:

@@ -116,9 +116,13 @@ def test_descriptions_that_do_not_fit_the_plan_are_refused(operands: tuple[Tenso
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda x: lacewing.ops.resolved_sizes([], 3), "sizes must have 10 integers, not 0"),
-        (lambda x: lacewing.ops.derived_sizes([], 1, 3, False), "sizes must have 10 integers, not 0"),
-        (lambda x: lacewing.ops.derived_sizes([0] * 10, 7, 3, False), "view must be 1 or 2, not 7"),
+        (lambda x: lacewing.ops.plan_rows([]), "sizes must have 10 integers, not 0"),
+        (lambda x: lacewing.ops.plan_fields(torch.zeros(3), [1, 2]), "sizes must have 10 integers, not 2"),
+        (lambda x: lacewing.ops.plan_serves([0] * 10, [], 1), "sizes must have 10 integers, not 0"),
+        (lambda x: lacewing.ops.backward_plans(x, [], 3, 3), "sizes must have 10 integers, not 0"),
+        (lambda x: lacewing.ops.backward_plans_by_term(x, [], 3, 3), "sizes must have 10 integers, not 0"),
+        (lambda x: lacewing.ops.derive_plan(x, [0] * 9, 1, 3, False), "sizes must have 10 integers, not 9"),
+        (lambda x: lacewing.ops.derive_plan(x, [0] * 10, 7, 3, False), "view must be 1 or 2, not 7"),
         (
             lambda x: lacewing.ops.product_workspace(99, x, x, [info_on("cpu")._plan.array], [0] * 10, False),
             r"kind must lie in \[0, \d+\], not 99",
@@ -138,7 +142,7 @@ def test_raw_ops_refuse_what_they_cannot_read(call: Callable[[Tensor], object], 
 
 def test_absent_segments_count_as_many_as_there_are_terms(operands: tuple[Tensor, Tensor], device: str) -> None:
     x = operands[0]
-    with pytest.raises(ValueError, match="seg has 2 segments but out_size is 5"):
+    with pytest.raises(ValueError, match="seg_out has 2 segments but out_size is 5"):
         lacewing.indexed_scale_segment(x, None, [0, 1], None, out_size=5)
     assert torch.equal(lacewing.indexed_scale_segment(x, None, None, None, out_size=3), x)
     out = torch.empty_like(x)
@@ -201,6 +205,41 @@ def test_export_with_an_info_as_argument(operands: tuple[Tensor, Tensor], device
     arguments = (*operands, info_on(device))
     program = torch.export.export(Module(), arguments)
     assert torch.equal(program.module()(*arguments), lacewing.sparse_mul(*arguments))
+
+
+def test_infos_as_one_argument(operands: tuple[Tensor, Tensor], device: str) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Tensor, y: Tensor, infos: lacewing.SparseProductInfos) -> Tensor:
+            return lacewing.sparse_mul(x, y, infos)
+
+    x, y = (operand.clone().requires_grad_() for operand in operands)
+    infos = lacewing.derive_backward(info_on(device), x.shape[1], y.shape[1])
+    want = lacewing.sparse_mul(x, y, *infos)
+    file = io.BytesIO()
+
+    got = Module()(x, y, infos)
+    torch.export.save(torch.export.export(Module(), (x, y, infos)), file)
+    file.seek(0)
+    loaded = torch.export.load(file).module()(x, y, infos)
+
+    assert torch.equal(got, want)
+    assert torch.equal(loaded, want)
+    assert torch.equal(*(torch.autograd.grad(z.sum(), x)[0] for z in (got, want)))
+    for wrong in (tuple(infos), [infos]):
+        with pytest.raises(TypeError, match="info_fwd must be a SparseProductInfo, or SparseProductInfos alone, not "):
+            lacewing.sparse_mul(x, y, wrong)
+    with pytest.raises(TypeError, match="info_fwd must be a SparseProductInfo, or SparseProductInfos alone, not "):
+        lacewing.sparse_mul(x, y, infos, infos.bwd1)
+
+
+def test_the_infos_of_a_scale_as_one_argument(device: str) -> None:
+    infos = lacewing.sparse_scale_infos([0, 2, 2], [1, 0, 3], [1.0, 2.0, 3.0], 3, 4)
+    moved = type(infos)(*(info.to(device) for info in infos))
+    x = torch.ones(2, 4, 3, device=device)
+
+    assert torch.equal(lacewing.sparse_scale(x, moved), lacewing.sparse_scale(x, *moved))
+    with pytest.raises(TypeError, match="info_fwd must be a SparseScaleInfo, or SparseScaleInfos alone, not "):
+        lacewing.sparse_scale(x, moved, moved.bwd)
 
 
 def test_plans_are_kept_for_a_few_sizes_only(device: str) -> None:

@@ -168,7 +168,9 @@ def test_complex_scale_of_real_operands(op: Op, device: str) -> None:
 def test_info_of_another_type(op: Op, info: object, device: str) -> None:
     case = make_case(op, device=device)
 
-    with pytest.raises(TypeError, match=tag(op) + r"info_fwd must be a SparseProductInfo, not \w+"):
+    with pytest.raises(
+        TypeError, match=tag(op) + r"info_fwd must be a SparseProductInfo, or SparseProductInfos alone, not \w+"
+    ):
         op.function(case.x, case.y, info)
 
 
@@ -339,7 +341,10 @@ def test_bad_scale_of_sparse_scale(scale: torch.Tensor, message: str, device: st
 
 @pytest.mark.parametrize("info", [None, SparseProductInfo(index1=[0])], ids=["none", "product_info"])
 def test_info_of_another_type_in_sparse_scale(info: object) -> None:
-    with pytest.raises(TypeError, match=r"\[lacewing\.sparse_scale\] info_fwd must be a SparseScaleInfo, not \w+"):
+    with pytest.raises(
+        TypeError,
+        match=r"\[lacewing\.sparse_scale\] info_fwd must be a SparseScaleInfo, or SparseScaleInfos alone, not \w+",
+    ):
         sparse_scale(torch.ones(2, 3), info)
 
 

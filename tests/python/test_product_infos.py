@@ -209,7 +209,7 @@ def test_given_backward_infos_give_the_derived_gradients(op: Op, device: str) ->
 @pytest.mark.parametrize("absent", [(), ("scale",), ("index1",), ("gather_index",), ("index_out",)], ids="+".join)
 def test_derive_backward_with_gather_index_and_index_out(op: Op, absent: tuple[str, ...], device: str) -> None:
     case = make_case(op, absent, device=device, seed=11)
-    bwd1, bwd2 = derive_backward(case.info, case.x.shape[1], case.y.shape[1])
+    _, bwd1, bwd2 = derive_backward(case.info, case.x.shape[1], case.y.shape[1])
     want = oracle_derivatives(case, order=2)
 
     got = derivatives(
@@ -227,7 +227,7 @@ def test_derived_infos_hold_the_rotated_terms(absent: tuple[str, ...]) -> None:
     gz = random_values(z.shape, torch.float64, 9)
     want_x, want_y = torch.autograd.grad(case.oracle(x.requires_grad_(), y.requires_grad_(), case.scale), (x, y), gz)
 
-    bwd1, bwd2 = derive_backward(case.info, x.shape[1], y.shape[1])
+    _, bwd1, bwd2 = derive_backward(case.info, x.shape[1], y.shape[1])
 
     assert_close(product(bwd1, y.detach(), gz), want_x, 1e-12)
     assert_close(product(bwd2, gz, x.detach()), want_y, 1e-12)
@@ -236,7 +236,7 @@ def test_derived_infos_hold_the_rotated_terms(absent: tuple[str, ...]) -> None:
 def test_derived_backward_of_a_repeated_entry_passes_its_gradient_to_scale() -> None:
     scale = torch.tensor([2.0, 3.0], requires_grad=True)
     info = SparseProductInfo(scale, [0, 1], [0, 1], [0, 3], [0, 1, 0])
-    bwd1, _ = derive_backward(info, 2, 2)
+    _, bwd1, _ = derive_backward(info, 2, 2)
 
     product(bwd1, torch.ones(1, 2, 1), torch.ones(1, 1, 1)).sum().backward()
 
@@ -252,8 +252,9 @@ def test_rotation_three_times_is_the_identity() -> None:
         in1, in2 = sizes[(step + 1) % 3], sizes[(step + 2) % 3]
         derived = derive_backward(fwd, in1, in2)
 
-        assert sorted(triples(derived[0], 5)) == sorted(triples(bwd1, 5))
-        assert sorted(triples(derived[1], 5)) == sorted(triples(bwd2, 5))
+        assert derived.fwd is fwd
+        assert sorted(triples(derived.bwd1, 5)) == sorted(triples(bwd1, 5))
+        assert sorted(triples(derived.bwd2, 5)) == sorted(triples(bwd2, 5))
 
 
 def test_backward_infos_with_another_order_of_scale() -> None:

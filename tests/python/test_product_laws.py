@@ -129,7 +129,7 @@ def test_rotated_infos_are_each_others_backward_infos(p: Problem) -> None:
 
     for step in range(3):
         fwd, *rest = (infos[(step + i) % 3] for i in range(3))
-        derived = derive_backward(fwd, p.rows[(step + 1) % 3], p.rows[(step + 2) % 3])
+        _, *derived = derive_backward(fwd, p.rows[(step + 1) % 3], p.rows[(step + 2) % 3])
 
         for given_info, derived_info in zip(rest, derived, strict=True):
             assert sorted(terms(given_info, len(p.triples))) == sorted(terms(derived_info, len(p.triples)))

@@ -244,7 +244,9 @@ def test_raw_form_accepts_out_beside_the_input_in_one_storage(device: str) -> No
 def test_raw_form_refuses_fewer_segments_than_out_size(device: str) -> None:
     x, scale, index, seg = raw_arguments(device)
 
-    with pytest.raises(ValueError, match=r"\[lacewing\.indexed_scale_segment\] seg has 3 segments but out_size is 5"):
+    with pytest.raises(
+        ValueError, match=r"\[lacewing\.indexed_scale_segment\] seg_out has 3 segments but out_size is 5"
+    ):
         indexed_scale_segment(x, scale, index, seg, out_size=5)
 
 

@@ -95,7 +95,7 @@ def test_18_and_19_prune_with_fill_and_the_additive_form() -> None:
 
     assert s.prune().indices().tolist() == [[0, 3]]
     assert s.with_fill(1.0).to_dense().tolist() == [2.0, 5.0, 1.0, 7.0]
-    additive, rest = s.additive()
+    additive, rest = s.to_additive()
     assert additive.item() == 5.0
     assert rest.values().tolist() == [-3.0, 0.0, 2.0]
     assert torch.equal(lacewing.from_additive(additive, rest).to_dense(), s.to_dense())

@@ -241,7 +241,7 @@ def test_2_results_keep_the_format_of_the_first_operand(device: str) -> None:
 def test_18_and_19_prune_with_fill_and_the_additive_form_keep_the_format(compressed: str) -> None:
     g = sample((4, 6), fill=5.0).to_gcs((1,), compressed=compressed)
 
-    additive, rest = g.additive()
+    additive, rest = g.to_additive()
     made = [
         g.prune(),
         g.with_fill(1.0),

@@ -23,10 +23,10 @@ LACEWING_API SparsePattern small_world(std::int64_t neurons, std::int64_t degree
 /// A pattern with the values of its file; 1 where it has none.
 struct LoadedMatrix {
   SparsePattern pattern;
-  at::Tensor values;  ///< (nnz,) float64
+  at::Tensor values;  ///< (nse,) float64
 };
 
 /// A Matrix Market file (coordinate; real, integer or pattern; general): rows are inputs, columns are outputs.
-LACEWING_API LoadedMatrix read_matrix_market(const std::string& path);
+LACEWING_API LoadedMatrix read_mtx(const std::string& path);
 
 }  // namespace lacewing::etp

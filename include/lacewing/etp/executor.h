@@ -102,7 +102,7 @@ class LACEWING_API Executor {
 
   /// The last state, detached; undefined before the first step.
   at::Tensor state() const;
-  /// D-RTRL: "input.weight", ... of shapes (B, nnz, S). pp-prop: "input.x" (B, I), ..., "f" (B, O, S). Copies.
+  /// D-RTRL: "input.weight", ... of shapes (B, nse, S). pp-prop: "input.x" (B, I), ..., "f" (B, O, S). Copies.
   Values traces();
   std::int64_t steps() const;
 

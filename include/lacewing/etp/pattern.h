@@ -12,11 +12,11 @@
 
 namespace lacewing::etp {
 
-enum class Format : std::uint8_t { coo, csr, csc };
+enum class PatternFormat : std::uint8_t { coo, csr, csc };
 
 struct SparseMatrix;
 
-/// Entry p lies at (row(p), col(p)) = (input, output). Values are (nnz,) in the order in which the entries were given.
+/// Entry p lies at (row(p), col(p)) = (input, output). Values are (nse,) in the order in which the entries were given.
 /// Places may repeat: each is an entry of its own. Immutable, cheap to copy, shared freely between threads; moving is
 /// copying, so that no pattern is ever empty. Indices are checked, copied and sorted here, once; builders throw
 /// c10::Error with one sentence.
@@ -26,30 +26,30 @@ class LACEWING_API SparsePattern {
   SparsePattern& operator=(const SparsePattern&) = default;
 
   static SparsePattern coo(const at::Tensor& row, const at::Tensor& col, std::int64_t rows, std::int64_t cols);
-  /// crow: (rows + 1,), col: (nnz,).
+  /// crow: (rows + 1,), col: (nse,).
   static SparsePattern csr(const at::Tensor& crow, const at::Tensor& col, std::int64_t rows, std::int64_t cols);
-  /// ccol: (cols + 1,), row: (nnz,).
+  /// ccol: (cols + 1,), row: (nse,).
   static SparsePattern csc(const at::Tensor& ccol, const at::Tensor& row, std::int64_t rows, std::int64_t cols);
 
-  Format format() const;
+  PatternFormat format() const;
   std::int64_t rows() const;
   std::int64_t cols() const;
-  std::int64_t nnz() const;
+  std::int64_t nse() const;
   at::Device device() const;
-  const at::Tensor& row() const;  ///< (nnz,) int64
-  const at::Tensor& col() const;  ///< (nnz,) int64
+  const at::Tensor& row() const;  ///< (nse,) int64
+  const at::Tensor& col() const;  ///< (nse,) int64
   SparsePattern to(at::Device device) const;
 
-  /// The same pattern with values: (nnz,), floating.
+  /// The same pattern with values: (nse,), floating.
   SparseMatrix with_data(const at::Tensor& data) const;
 
   /// x @ W with W = sparse(values): (..., I) -> (..., O). Differentiable to any order for both.
   at::Tensor matmul(const at::Tensor& x, const at::Tensor& values) const;
   /// Throws c10::Error where matmul would refuse x or the values.
   void check_matmul(const at::Tensor& x, const at::Tensor& values) const;
-  /// dw[p] = x[row p] * g[col p], summed over the batch where there is one: (I,), (O,) or (B, I), (B, O) -> (nnz,).
+  /// dw[p] = x[row p] * g[col p], summed over the batch where there is one: (I,), (O,) or (B, I), (B, O) -> (nse,).
   at::Tensor sampled_outer(const at::Tensor& x, const at::Tensor& g) const;
-  /// out[k] = t[k] * y[row k]: y (I,) or (B, I), with a last dim S where it differs by state; t (nnz,), (nnz, S) or
+  /// out[k] = t[k] * y[row k]: y (I,) or (B, I), with a last dim S where it differs by state; t (nse,), (nse, S) or
   /// with a batch B in front. The result has the shape of t.
   at::Tensor yw_to_w(const at::Tensor& y, const at::Tensor& t) const;
   /// out[k] = t[k] * y[col k]: the same with y of O entries.
@@ -61,16 +61,16 @@ class LACEWING_API SparsePattern {
   /// Entries sorted by column, as the fused trace update takes them.
   struct ByColumn {
     at::Tensor segments;  ///< (O + 1,) int64
-    at::Tensor row;       ///< (nnz,) int32
-    at::Tensor column;    ///< (nnz,) int32
-    at::Tensor order;     ///< (nnz,) int64: the entry as given; undefined where they were sorted already
-    at::Tensor inverse;   ///< (nnz,) int64: the place of each given entry; undefined likewise
+    at::Tensor row;       ///< (nse,) int32
+    at::Tensor column;    ///< (nse,) int32
+    at::Tensor order;     ///< (nse,) int64: the entry as given; undefined where they were sorted already
+    at::Tensor inverse;   ///< (nse,) int64: the place of each given entry; undefined likewise
   };
   const ByColumn& by_column() const;
 
  private:
   struct State;
-  SparsePattern(Format format, at::Tensor row, at::Tensor col, std::int64_t rows, std::int64_t cols);
+  SparsePattern(PatternFormat format, at::Tensor row, at::Tensor col, std::int64_t rows, std::int64_t cols);
   std::shared_ptr<const State> state_;
 };
 

@@ -58,7 +58,7 @@ class LACEWING_API Primitive {
   virtual void check(const Values& trainable) const = 0;
 };
 
-/// y = x @ sparse(weight) (+ bias); weight (nnz,), bias (O,).
+/// y = x @ sparse(weight) (+ bias); weight (nse,), bias (O,).
 LACEWING_API std::shared_ptr<Primitive> sparse_primitive(const SparsePattern& pattern, bool has_bias);
 /// y = x @ weight (+ bias); weight (I, O), bias (O,).
 LACEWING_API std::shared_ptr<Primitive> dense_primitive(bool has_bias);

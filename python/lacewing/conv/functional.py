@@ -19,34 +19,15 @@ def weight_from_user(weight: Tensor, groups: int = 1, transposed: bool = False) 
     ``transposed``: from (Cin, Cout/groups, *kernel), the layout of torch's transposed convolutions.
     """
     check_tensor("sparse_conv", "weight", weight)
-    if weight.dim() < 3:
-        raise ValueError(f"[lacewing.sparse_conv] a weight of shape {tuple(weight.shape)} is not in the user layout")
-    first, second = weight.shape[:2]
-    groups = integer("sparse_conv", "groups", groups)
-    if groups < 1 or first % groups:
-        raise ValueError(
-            f"[lacewing.sparse_conv] {groups} groups do not divide the {first} channels of weight of shape "
-            f"{tuple(weight.shape)}"
-        )
-    split = weight.reshape(groups, first // groups, second, -1)
-    return split.permute(3, 0, 1, 2).contiguous() if transposed else split.permute(3, 0, 2, 1).contiguous()
+    result: Tensor = ops.weight_from_user(weight, integer("sparse_conv", "groups", groups), transposed)
+    return result
 
 
 def weight_to_user(weight: Tensor, kernel_size: tuple[int, ...], transposed: bool = False) -> Tensor:
     """(taps, groups, Cin/groups, Cout/groups) to the user layout, as a view where strides allow it."""
     check_tensor("sparse_conv", "weight", weight)
-    if weight.dim() != 4:
-        raise ValueError(
-            f"[lacewing.sparse_conv] weight must be (taps, groups, in/groups, out/groups), not of shape "
-            f"{tuple(weight.shape)}"
-        )
-    _, groups, cin, cout = weight.shape
-    split = weight.view(*kernel_size, groups, cin, cout)
-    axes = range(len(kernel_size))
-    g, i, o = (len(kernel_size) + k for k in range(3))
-    first, second = (i, o) if transposed else (o, i)
-    moved = split.permute(g, first, second, *axes)
-    return moved.flatten(0, 1) if groups > 1 else moved.squeeze(0)
+    result: Tensor = ops.weight_to_user(weight, kernel_size, transposed)
+    return result
 
 
 def sparse_conv(
@@ -86,7 +67,7 @@ def sparse_conv(
         weight = weight_from_user(weight, groups, plan.is_transposed)
     elif layout != "internal":
         raise ValueError(f"[lacewing.sparse_conv] layout must be 'internal' or 'user', not {layout!r}")
-    result: Tensor = ops.sparse_conv(features, weight, bias, plan._array, plan._meta)
+    result: Tensor = ops.sparse_conv(features, weight, bias, plan._array, plan._sizes)
     return result
 
 
@@ -123,7 +104,7 @@ def sparse_conv_unit(
     statistics = (None,) * 4 if norm is None else (norm.running_mean, norm.running_var, norm.weight, norm.bias)
     eps = 0.0 if norm is None else norm.eps
     result: Tensor = ops.sparse_conv_unit(
-        features, weight, bias, plan._array, plan._meta, *statistics, eps, finish.residual, finish.relu
+        features, weight, bias, plan._array, plan._sizes, *statistics, eps, finish.residual, finish.relu
     )
     return result
 
@@ -133,5 +114,5 @@ def sparse_conv_workspace(features: Tensor, weight: Tensor, plan: ConvolutionPla
     check_plan("sparse_conv_workspace", plan)
     check_tensor("sparse_conv_workspace", "features", features)
     check_tensor("sparse_conv_workspace", "weight", weight)
-    size: int = ops.sparse_conv_workspace(features, weight, plan._array, plan._meta, False)
+    size: int = ops.sparse_conv_workspace(features, weight, plan._array, plan._sizes, False)
     return size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn, SupportsIndex
 
@@ -21,9 +22,6 @@ Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Kernel size, stride and dilation."""
 
 ALGORITHMS = ("automatic", "tiles", "gather_gemm_scatter")
-_REVERSED = 1
-_ALGORITHM = 6
-_HEADER = 7
 
 
 def per_axis(op: str, name: str, value: PerAxis, axes: int) -> tuple[int, ...]:
@@ -39,14 +37,16 @@ def per_axis(op: str, name: str, value: PerAxis, axes: int) -> tuple[int, ...]:
         raise TypeError(f"[lacewing.{op}] {name} must hold integers, not {value!r}") from None
 
 
-def _build_map(fine: Tensor | None, coarse: Tensor | None, geometry: Geometry, targets: str) -> tuple[Tensor, ...]:
-    """The plan's array, its description, and the coordinates that were made; kept beyond any transform."""
+def _build_map(
+    fine: Tensor | None, coarse: Tensor | None, geometry: Geometry, targets: str
+) -> tuple[Tensor, tuple[int, ...], Tensor]:
+    """The plan's array, its numbers, and the coordinates that were made; kept beyond any transform."""
     if any(not -(2**63) <= number < 2**63 for numbers in geometry for number in numbers):
         raise ValueError("[lacewing.convolution_plan] kernel_size, stride and dilation must fit 64 bits")
     with outside_transforms():
         fine, coarse = (given if given is None else unwrapped(given) for given in (fine, coarse))
-        parts: tuple[Tensor, ...] = ops.sparse_conv_plan(fine, coarse, *geometry, targets, "convolution_plan")
-    return parts
+        array, sizes, made = ops.sparse_conv_plan(fine, coarse, *geometry, targets, "convolution_plan")
+    return array, tuple(sizes), made
 
 
 def version_of(tensor: Tensor) -> int:
@@ -60,6 +60,12 @@ def check_plan(op: str, plan: object) -> ConvolutionPlan:
     if not isinstance(plan, ConvolutionPlan):
         raise TypeError(f"[lacewing.{op}] plan must be a ConvolutionPlan, not {type(plan).__name__}")
     return plan
+
+
+def check_algorithm(op: str, algorithm: object) -> None:
+    """An algorithm is one of those names."""
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"[lacewing.{op}] algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm!r}")
 
 
 def _axes(op: str, coordinates: object) -> int:
@@ -101,23 +107,30 @@ class ConvolutionPlan:
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
 
+    is_transposed: bool
+    """Whether it goes from coarse to fine voxels."""
+
     _array: Tensor
-    _meta: tuple[int, ...]
+    _sizes: tuple[int, ...]
+    _reversed: tuple[int, ...]
     _versions: tuple[int, int]
 
     @staticmethod
     def _make(
         array: Tensor,
-        meta: tuple[int, ...],
+        sizes: tuple[int, ...],
         source: Tensor,
         target: Tensor,
         geometry: Geometry,
+        is_transposed: bool = False,
         versions: tuple[int, int] | None = None,
+        reversed_sizes: tuple[int, ...] | None = None,
     ) -> ConvolutionPlan:
         plan = object.__new__(ConvolutionPlan)
         kernel_size, stride, dilation = geometry
-        state = {"_array": array, "_meta": meta, "source": source, "target": target}
+        state = {"_array": array, "_sizes": sizes, "source": source, "target": target, "is_transposed": is_transposed}
         state |= {"kernel_size": kernel_size, "stride": stride, "dilation": dilation}
+        state["_reversed"] = reversed_sizes or tuple(ops.conv_plan_reversed(sizes))
         state["_versions"] = (version_of(source), version_of(target)) if versions is None else versions
         for name, value in state.items():
             object.__setattr__(plan, name, value)
@@ -149,16 +162,16 @@ class ConvolutionPlan:
         op = "convolution_plan"
         geometry = _geometry_of(op, coordinates, kernel_size, stride, dilation)
         if isinstance(targets, Tensor):
-            array, meta, _ = _build_map(coordinates, targets, geometry, "given")
+            array, sizes, _ = _build_map(coordinates, targets, geometry, "given")
             target = targets
         else:
             if not isinstance(targets, str) or targets not in ("same", "strided", "reachable"):
                 raise ValueError(
                     f"[lacewing.{op}] targets must be a tensor, 'same', 'strided' or 'reachable', not {targets!r}"
                 )
-            array, meta, made = _build_map(coordinates, None, geometry, targets)
+            array, sizes, made = _build_map(coordinates, None, geometry, targets)
             target = coordinates if targets == "same" else made
-        return ConvolutionPlan._make(array, tuple(meta.tolist()), coordinates, target, geometry)
+        return ConvolutionPlan._make(array, sizes, coordinates, target, geometry)
 
     @staticmethod
     def build_transposed(
@@ -175,31 +188,36 @@ class ConvolutionPlan:
         op = "convolution_plan"
         geometry = _geometry_of(op, coordinates, kernel_size, stride, dilation)
         if isinstance(targets, Tensor):
-            array, meta, _ = _build_map(targets, coordinates, geometry, "given")
+            array, sizes, _ = _build_map(targets, coordinates, geometry, "given")
             fine = targets
         else:
             if not isinstance(targets, str) or targets != "reachable":
                 raise ValueError(f"[lacewing.{op}] targets must be a tensor or 'reachable', not {targets!r}")
-            array, meta, fine = _build_map(None, coordinates, geometry, "reachable")
-        return ConvolutionPlan._make(array, tuple(meta.tolist()), fine, coordinates, geometry).transposed()
+            array, sizes, fine = _build_map(None, coordinates, geometry, "reachable")
+        return ConvolutionPlan._make(array, sizes, fine, coordinates, geometry).transposed()
 
     def transposed(self) -> ConvolutionPlan:
         """The same pairs with source and target exchanged; shares all memory, costs nothing."""
-        flags = self._meta[3] + (-_REVERSED if self.is_transposed else _REVERSED)
-        meta = (*self._meta[:3], flags, *self._meta[4:])
-        return self._make(self._array, meta, self.target, self.source, self._geometry, self._versions[::-1])
+        return self._with(self._reversed, self._sizes, transposed=True)
 
     def with_algorithm(self, algorithm: str) -> ConvolutionPlan:
         """The same plan with an algorithm pinned: ``"automatic"``, ``"tiles"`` or ``"gather_gemm_scatter"``.
 
         Automatic takes the tiles on the CPU and gather-GEMM-scatter on CUDA.
         """
-        if algorithm not in ALGORITHMS:
-            raise ValueError(
-                f"[lacewing.convolution_plan] algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm!r}"
-            )
-        meta = (*self._meta[:_ALGORITHM], ALGORITHMS.index(algorithm), *self._meta[_ALGORITHM + 1 :])
-        return self._make(self._array, meta, self.source, self.target, self._geometry, self._versions)
+        check_algorithm("convolution_plan", algorithm)
+        sizes, back = (tuple(ops.conv_plan_with(numbers, algorithm)) for numbers in (self._sizes, self._reversed))
+        return self._with(sizes, back)
+
+    def _with(
+        self, sizes: tuple[int, ...], reversed_sizes: tuple[int, ...], transposed: bool = False
+    ) -> ConvolutionPlan:
+        """The same pairs by other numbers."""
+        ends, versions = (self.source, self.target), self._versions
+        if transposed:
+            ends, versions = ends[::-1], versions[::-1]
+        direction = self.is_transposed != transposed
+        return self._make(self._array, sizes, *ends, self._geometry, direction, versions, reversed_sizes)
 
     def to(self, device: torch.device | str) -> ConvolutionPlan:
         """The plan on another device."""
@@ -208,7 +226,16 @@ class ConvolutionPlan:
         self._check_unchanged()
         source = self.source.to(device)
         target = source if self.target is self.source else self.target.to(device)
-        return self._make(self._array.to(device), self._meta, source, target, self._geometry)
+        return self._make(
+            self._array.to(device),
+            self._sizes,
+            source,
+            target,
+            self._geometry,
+            self.is_transposed,
+            None,
+            self._reversed,
+        )
 
     def is_unchanged(self) -> bool:
         """Whether the coordinates are what they were when the plan was built, as far as their versions tell."""
@@ -247,17 +274,10 @@ class ConvolutionPlan:
         return self.kernel_size, self.stride, self.dilation
 
     @property
-    def is_transposed(self) -> bool:
-        """Whether it goes from coarse to fine voxels."""
-        # By arithmetic and a branch: torch.compile may not know the number, but it asks.
-        if self._meta[3] % (2 * _REVERSED) == _REVERSED:  # noqa: SIM103
-            return True
-        return False
-
-    @property
     def algorithm(self) -> str:
         """The algorithm that is pinned, or ``"automatic"``."""
-        return ALGORITHMS[self._meta[_ALGORITHM]]
+        name: str = ops.conv_plan_algorithm(self._sizes)
+        return name
 
     @property
     def device(self) -> torch.device:
@@ -267,21 +287,18 @@ class ConvolutionPlan:
     @property
     def taps(self) -> int:
         """The number of taps: the product of kernel_size."""
-        return self._meta[2]
+        return math.prod(self.kernel_size)
 
     @property
     def pair_count(self) -> int:
         """How many pairs all taps have together."""
-        return self._meta[-1]
+        count: int = ops.conv_plan_pair_count(self._sizes)
+        return count
 
     def pairs(self, tap: int) -> tuple[Tensor, Tensor]:
         """Source and target rows of a tap, copied; both increase in the sorted order of the voxels."""
-        if not 0 <= integer("convolution_plan", "tap", tap) < self.taps:
-            raise IndexError(f"[lacewing.convolution_plan] tap {tap} is out of range: there are {self.taps}")
-        begin, end = self._meta[_HEADER + tap], self._meta[_HEADER + tap + 1]
-        fine = self._array[begin:end].clone()
-        coarse = self._array[self.pair_count + begin : self.pair_count + end].clone()
-        return (coarse, fine) if self.is_transposed else (fine, coarse)
+        source, target = ops.conv_plan_pairs(self._array, self._sizes, integer("convolution_plan", "tap", tap))
+        return source, target
 
     def __repr__(self) -> str:
         arrow = f"{len(self.source)} -> {len(self.target)} voxels, {self.pair_count} pairs"
@@ -290,14 +307,14 @@ class ConvolutionPlan:
 
     def __getstate__(self) -> dict[str, Any]:
         self._check_unchanged()
-        return {name: value for name, value in self.__dict__.items() if name != "_versions"}
+        return {name: value for name, value in self.__dict__.items() if name not in _DERIVED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        names = (*_LEAVES, "_meta", "kernel_size", "stride", "dilation")
+        names = (*_LEAVES, "_sizes", "kernel_size", "stride", "dilation")
         missing = [name for name in names if name not in state]
         if missing:
             raise ValueError(f"[lacewing.convolution_plan] this is not a plan as it was saved: {missing[0]} is missing")
-        array, source, target, meta, *geometry = (state[name] for name in names)
+        array, source, target, sizes, *geometry = (state[name] for name in names)
         for name in names:
             kinds = Tensor if name in _LEAVES else tuple
             if not isinstance(state[name], kinds) or (kinds is tuple and not all(type(v) is int for v in state[name])):
@@ -306,9 +323,10 @@ class ConvolutionPlan:
                     f"{'tensor' if kinds is Tensor else 'tuple of integers'}"
                 )
         if not isinstance(array, FakeTensor):
-            ops.check_conv_plan(array, source, target, meta, *geometry)
+            ops.check_conv_plan(array, source, target, sizes, *geometry)
         kernel_size, stride, dilation = geometry
-        plan = self._make(array, meta, source, target, (kernel_size, stride, dilation))
+        transposed = bool(ops.conv_plan_is_reversed(sizes))
+        plan = self._make(array, sizes, source, target, (kernel_size, stride, dilation), transposed)
         self.__dict__.update(plan.__dict__)
 
 
@@ -316,10 +334,11 @@ class ConvolutionPlan:
 torch.serialization.add_safe_globals([ConvolutionPlan])
 
 _LEAVES = ("_array", "source", "target")
+_DERIVED = ("_versions", "_reversed", "is_transposed")
 
 
 def _flatten(plan: ConvolutionPlan) -> tuple[list[Any], Any]:
-    return [getattr(plan, name) for name in _LEAVES], (plan._meta, plan._geometry)
+    return [getattr(plan, name) for name in _LEAVES], (plan._sizes, plan._reversed, plan.is_transposed, plan._geometry)
 
 
 def _flatten_with_keys(plan: ConvolutionPlan) -> tuple[list[tuple[Any, Any]], Any]:
@@ -329,18 +348,18 @@ def _flatten_with_keys(plan: ConvolutionPlan) -> tuple[list[tuple[Any, Any]], An
 
 def _unflatten(leaves: Any, context: Any) -> ConvolutionPlan:
     array, source, target = leaves
-    meta, geometry = context
-    return ConvolutionPlan._make(array, tuple(meta), source, target, geometry)
+    sizes, reversed_sizes, transposed, geometry = context
+    return ConvolutionPlan._make(array, tuple(sizes), source, target, geometry, transposed, None, tuple(reversed_sizes))
 
 
 def _to_json(context: Any) -> Any:
-    meta, geometry = context
-    return [list(meta), [list(values) for values in geometry]]
+    sizes, reversed_sizes, transposed, geometry = context
+    return [list(sizes), list(reversed_sizes), transposed, [list(values) for values in geometry]]
 
 
 def _from_json(context: Any) -> Any:
-    meta, geometry = context
-    return tuple(meta), tuple(tuple(values) for values in geometry)
+    sizes, reversed_sizes, transposed, geometry = context
+    return tuple(sizes), tuple(reversed_sizes), transposed, tuple(tuple(values) for values in geometry)
 
 
 pytree.register_pytree_node(

@@ -40,7 +40,7 @@ def max_pool(features: Tensor, plan: ConvolutionPlan) -> Tensor:
 def max_pool_with_indices(features: Tensor, plan: ConvolutionPlan) -> tuple[Tensor, Tensor]:
     """``max_pool``, and the source row of each entry, -1 where there is none."""
     _check("max_pool", features, plan)
-    values, rows = ops.sparse_max_pool(features, plan._array, plan._meta)
+    values, rows = ops.sparse_max_pool(features, plan._array, plan._sizes)
     return values, rows
 
 
@@ -51,7 +51,7 @@ def pool(features: Tensor, plan: ConvolutionPlan, mode: PoolMode) -> Tensor:
     """
     _check("pool", features, plan)
     check_text("pool", "mode", mode)
-    result: Tensor = ops.sparse_pool(features, plan._array, plan._meta, mode)
+    result: Tensor = ops.sparse_pool(features, plan._array, plan._sizes, mode)
     return result
 
 
@@ -74,8 +74,8 @@ def max_unpool(features: Tensor, rows: Tensor, plan: ConvolutionPlan) -> Tensor:
     check_tensor("max_unpool", "rows", rows)
     wrapped = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(rows)
     if not wrapped:
-        ops.check_unpool_rows(rows, plan._array, plan._meta)
-    result: Tensor = ops.sparse_max_pool_grad(features, rows, plan._array, plan._meta)
+        ops.check_unpool_rows(rows, plan._array, plan._sizes)
+    result: Tensor = ops.sparse_max_pool_grad(features, rows, plan._array, plan._sizes)
     return result
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._plan import check_tensor
-from .plan import ALGORITHMS, ConvolutionPlan, Geometry, PerAxis, Targets, per_axis, version_of
+from .plan import ConvolutionPlan, Geometry, PerAxis, Targets, check_algorithm, per_axis, version_of
 
 _Identity = tuple[int, int]
 
@@ -30,10 +30,7 @@ class PlanCache:
     """
 
     def __init__(self, algorithm: str = "automatic") -> None:
-        if algorithm not in ALGORITHMS:
-            raise ValueError(
-                f"[lacewing.PlanCache] algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm!r}"
-            )
+        check_algorithm("PlanCache", algorithm)
         self.algorithm = algorithm
         self._plans: dict[tuple[_Identity, Geometry, object], ConvolutionPlan] = {}
         self._strided: dict[tuple[_Identity, tuple[int, ...]], ConvolutionPlan] = {}

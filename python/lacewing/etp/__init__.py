@@ -2,7 +2,7 @@
 
 from ._cells import Cell, FunctionCell, alif, gated, leaky, lif, spike
 from ._connection import Connection
-from ._connectivity import fixed_degree, read_matrix_market, small_world
+from ._connectivity import fixed_degree, read_mtx, small_world
 from ._executor import Analysis, Executor, alpha_of_rank, analyze
 from ._learner import Learner
 from ._pattern import SparseMatrix, SparsePattern
@@ -44,7 +44,7 @@ __all__ = [
     "gated",
     "leaky",
     "lif",
-    "read_matrix_market",
+    "read_mtx",
     "register_etp_rules",
     "register_primitive",
     "small_world",

@@ -38,7 +38,7 @@ def small_world(neurons: int, degree: int, rewire: float, *, seed: int) -> Spars
     )
 
 
-def read_matrix_market(path: str | PathLike[str]) -> tuple[SparsePattern, Tensor]:
+def read_mtx(path: str | PathLike[str]) -> tuple[SparsePattern, Tensor]:
     """The pattern and the float64 values (1 where it has none) of a Matrix Market coordinate file.
 
     Rows are inputs, columns are outputs.

@@ -198,7 +198,7 @@ class Executor:
         return count
 
     def traces(self) -> Values:
-        """Copies. D-RTRL: ``"input.weight"`` (B, nnz, S) ...; pp-prop: ``"input.x"`` (B, I) ..., ``"f"`` (B, O, S)."""
+        """Copies. D-RTRL: ``"input.weight"`` (B, nse, S) ...; pp-prop: ``"input.x"`` (B, I) ..., ``"f"`` (B, O, S)."""
         return dict(self._handle.traces())
 
     def state_dict(self) -> Values:

@@ -34,11 +34,11 @@ def _shape(shape: object) -> tuple[int, int]:
 class SparsePattern:
     """The fixed places of a sparse matrix W of shape (I, O): entry p lies at (row[p], col[p]) = (input, output).
 
-    Built by ``coo``, ``csr`` or ``csc``. Values are (nnz,), in the order in which the entries were given. Indices are
+    Built by ``coo``, ``csr`` or ``csc``. Values are (nse,), in the order in which the entries were given. Indices are
     checked, copied and sorted once. Places may repeat: each is an entry of its own.
 
     >>> pattern = SparsePattern.coo([0, 0, 2], [1, 0, 1], (3, 2))
-    >>> pattern.nnz
+    >>> pattern.nse
     3
     """
 
@@ -70,7 +70,7 @@ class SparsePattern:
         return cls(torch.classes.lacewing.EtpPattern("csc", _index("ccol", ccol), _index("row", row), *_shape(shape)))
 
     @property
-    def nnz(self) -> int:
+    def nse(self) -> int:
         """The number of entries."""
         return self.row.shape[0]
 
@@ -90,7 +90,7 @@ class SparsePattern:
         return SparsePattern(self._handle.to(str(device)))
 
     def with_data(self, data: Tensor) -> SparseMatrix:
-        """The same pattern with values: (nnz,), floating."""
+        """The same pattern with values: (nse,), floating."""
         plain("with_data", "values", data)
         self._handle.check(data)
         return SparseMatrix(self, data)
@@ -107,21 +107,21 @@ class SparsePattern:
         return out.t().reshape(*x.shape[:-1], self.shape[1])
 
     def sampled_outer(self, x: Tensor, g: Tensor) -> Tensor:
-        """``dw[p] = x[row p] * g[col p]``, summed over the batch: (I,), (O,) or (B, I), (B, O) -> (nnz,)."""
+        """``dw[p] = x[row p] * g[col p]``, summed over the batch: (I,), (O,) or (B, I), (B, O) -> (nse,)."""
         plain("sampled_outer", "x", x)
         plain("sampled_outer", "g", g)
         dw: Tensor = self._handle.sampled_outer(x, g)
         return dw
 
     def yw_to_w(self, y: Tensor, t: Tensor) -> Tensor:
-        """``t[k] * y[row k]``: y (I,), t (nnz,), each with a batch in front and states behind where it has them."""
+        """``t[k] * y[row k]``: y (I,), t (nse,), each with a batch in front and states behind where it has them."""
         plain("yw_to_w", "y", y)
         plain("yw_to_w", "t", t)
         out: Tensor = self._handle.yw_to_w(y, t)
         return out
 
     def yw_to_w_transposed(self, y: Tensor, t: Tensor) -> Tensor:
-        """``t[k] * y[col k]``: y (O,), t (nnz,), each with a batch in front and states behind where it has them."""
+        """``t[k] * y[col k]``: y (O,), t (nse,), each with a batch in front and states behind where it has them."""
         plain("yw_to_w_transposed", "y", y)
         plain("yw_to_w_transposed", "t", t)
         out: Tensor = self._handle.yw_to_w_transposed(y, t)
@@ -141,12 +141,12 @@ class SparsePattern:
         self._set(torch.classes.lacewing.EtpPattern(format, first, second, *shape))
 
     def __repr__(self) -> str:
-        return f"SparsePattern({self.format}, shape={self.shape}, nnz={self.nnz})"
+        return f"SparsePattern({self.format}, shape={self.shape}, nse={self.nse})"
 
 
 @dataclass(frozen=True)
 class SparseMatrix:
-    """A pattern with values (nnz,)."""
+    """A pattern with values (nse,)."""
 
     pattern: SparsePattern
     data: Tensor

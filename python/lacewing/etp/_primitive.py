@@ -228,7 +228,7 @@ def sparse_matmul(
 ) -> Any:
     """``y = x @ sparse(w_data) (+ bias)``: by ``etp_sp_mv_p`` for a vector x, ``etp_sp_mm_p`` otherwise.
 
-    Shapes: x (..., I), w_data (nnz,), bias (O,), y (..., O). Differentiable to any order for x, w_data and bias. Where
+    Shapes: x (..., I), w_data (nse,), bias (O,), y (..., O). Differentiable to any order for x, w_data and bias. Where
     arguments are pint quantities the result has unit(x) * unit(w_data), the bias is converted to it (ValueError where
     it cannot be), and a dimensionless result is a plain tensor. Deterministic.
     """

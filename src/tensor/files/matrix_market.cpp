@@ -65,7 +65,7 @@ std::string field_of(at::ScalarType type) {
 
 }  // namespace
 
-at::Tensor read_matrix_market(const std::string& path) {
+at::Tensor read_mtx(const std::string& path) {
   at::Tensor result;
   with_sentence("read_mtx", path, [&] {
     const std::string bytes = text::read_file(path);
@@ -80,7 +80,7 @@ at::Tensor read_matrix_market(const std::string& path) {
   return result;
 }
 
-void write_matrix_market(const at::Tensor& sparse, const std::string& path) {
+void write_mtx(const at::Tensor& sparse, const std::string& path) {
   const char* const op = "write_mtx";
   const tensor::Components c = tensor::writable(op, sparse);
   TORCH_CHECK(c.sparse_dim() == 2, "[lacewing.", op, "] a Matrix Market file holds a matrix, not a tensor of shape ",
@@ -113,8 +113,8 @@ void write_matrix_market(const at::Tensor& sparse, const std::string& path) {
 }
 
 TORCH_LIBRARY_FRAGMENT(lacewing, m) {
-  m.def("read_matrix_market(str path) -> Tensor", read_matrix_market);
-  m.def("write_matrix_market(Tensor sparse, str path) -> ()", write_matrix_market);
+  m.def("read_mtx(str path) -> Tensor", read_mtx);
+  m.def("write_mtx(Tensor sparse, str path) -> ()", write_mtx);
 }
 
 }  // namespace lacewing

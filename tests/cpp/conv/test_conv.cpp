@@ -41,7 +41,7 @@ TEST(SparseConv, IsDenseConvolutionWithGradients) {
   const at::Tensor weight = random({6, 2, 3, 3, 3});
   const at::Tensor bias = random({6});
 
-  const at::Tensor out = sparse_conv(x, conv_weight_from_user(weight, 2), plan, bias);
+  const at::Tensor out = sparse_conv(x, weight_from_user(weight, 2), plan, bias);
   const at::Tensor dense = at_voxels(at::conv3d(on_grid(x, plan.source()), weight, bias, 1, 1, 1, 2), plan.target());
 
   EXPECT_TRUE(at::allclose(out, dense));
@@ -83,7 +83,7 @@ TEST(ConvolutionPlan, IsSavedAndLoaded) {
   torch::load(loaded, stream);
   const auto again = ConvolutionPlan::unpack(loaded);
 
-  EXPECT_EQ(again.meta(), back.meta());
+  EXPECT_EQ(again.sizes(), back.sizes());
   EXPECT_EQ(again.kernel().size, back.kernel().size);
   EXPECT_TRUE(at::equal(again.target(), plan.source()));
   EXPECT_TRUE(at::equal(sparse_conv(x, weight, again), sparse_conv(x, weight, back)));
@@ -127,7 +127,7 @@ TEST(ConvolutionPlan, ViewsOfOneTensorAreNotTheSameVoxels) {
   EXPECT_EQ(ConvolutionPlan::build(parts[0], kernel, parts[1]).pair_count(), 1);
   EXPECT_EQ(ConvolutionPlan::build(line, kernel, line.narrow(0, 0, 10)).pair_count(), 29);
   EXPECT_EQ(ConvolutionPlan::build_transposed(line, kernel, line.narrow(0, 0, 10)).pair_count(), 29);
-  EXPECT_EQ(ConvolutionPlan::build(line, kernel, line.clone()).meta(), ConvolutionPlan::build(line, kernel).meta());
+  EXPECT_EQ(ConvolutionPlan::build(line, kernel, line.clone()).sizes(), ConvolutionPlan::build(line, kernel).sizes());
 }
 
 TEST(ConvolutionPlan, NoticesCoordinatesThatWereChanged) {
@@ -174,14 +174,17 @@ TEST(MaxPool, TakesTheLargest) {
   const auto plan = ConvolutionPlan::build(voxels, {{2}, {2}, {}}, ConvolutionTargets::strided);
   const at::Tensor x = at::tensor({1.0, 3.0, 2.0}).view({3, 1}).requires_grad_();
 
-  const auto [values, rows] = sparse_max_pool(x, plan);
+  EXPECT_TRUE(at::equal(sum_pool(x, plan), pool(x, plan, PoolMode::sum)));
+  EXPECT_TRUE(at::equal(avg_pool(x, plan), pool(x, plan, PoolMode::avg)));
+  EXPECT_TRUE(at::equal(max_pool(x, plan), max_pool_with_indices(x, plan).values));
+  const auto [values, rows] = max_pool_with_indices(x, plan);
   values.sum().backward();
 
   EXPECT_TRUE(at::equal(values.detach().view({-1}), at::tensor({3.0, 2.0})));
   EXPECT_TRUE(at::equal(rows.view({-1}), at::tensor({1, 2}, at::kLong)));
   EXPECT_TRUE(at::equal(x.grad().view({-1}), at::tensor({0.0, 1.0, 1.0})));
-  EXPECT_TRUE(at::equal(sparse_max_unpool(values, rows, plan).view({-1}), at::tensor({0.0, 3.0, 2.0})));
-  EXPECT_EQ(sentence_of([&] { return sparse_max_unpool(values, at::full_like(rows, 3), plan); }),
+  EXPECT_TRUE(at::equal(max_unpool(values, rows, plan).view({-1}), at::tensor({0.0, 3.0, 2.0})));
+  EXPECT_EQ(sentence_of([&] { return max_unpool(values, at::full_like(rows, 3), plan); }),
             "[lacewing.max_unpool] row 3 is out of range: the plan's source has 3 voxels");
 }
 

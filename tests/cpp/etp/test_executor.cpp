@@ -26,7 +26,7 @@ double relative_error(const at::Tensor& found, const at::Tensor& expected) {
 
 struct Problem {
   SparsePattern pattern = fixed_degree(4, 6, 2, 9);
-  at::Tensor weight = at::randn({pattern.nnz()}, at::kDouble);
+  at::Tensor weight = at::randn({pattern.nse()}, at::kDouble);
   at::Tensor x = at::randn({8, 3, 4}, at::kDouble);
 
   Connection connection() const { return {sparse_primitive(pattern, false), {{"weight", weight.clone()}}}; }

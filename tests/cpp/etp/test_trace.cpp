@@ -54,14 +54,14 @@ TEST(Trace, OfACellOfTheUserMayBeShared) {
     for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
       const auto gradient = [&](std::optional<double> shared) {
         at::manual_seed(6);
-        const at::Tensor weight = at::randn({pattern.nnz()}, at::kDouble).mul(0.3).to(dtype);
+        const at::Tensor weight = at::randn({pattern.nse()}, at::kDouble).mul(0.3).to(dtype);
         Executor executor(std::make_shared<Chain>(states, shared),
                           {sparse_primitive(pattern, false), {{"weight", weight}}});
         for (int t = 0; t < 5; ++t) {
           executor.backward(executor.step(at::randn({19, 8}, at::kDouble).to(dtype)).square().sum());
         }
         const std::int64_t own = states - (shared ? 1 : 0);
-        EXPECT_EQ(executor.trace_elements(), 19 * (own * pattern.nnz() + (shared ? 8 : 0)));
+        EXPECT_EQ(executor.trace_elements(), 19 * (own * pattern.nse() + (shared ? 8 : 0)));
         return weight.grad();
       };
 
@@ -77,7 +77,7 @@ TEST(Trace, IsNotSharedOnAFalseWord) {
   const auto pattern = fixed_degree(3, 4, 2, 2);
   const auto make = [&](double shared) {
     return Executor(std::make_shared<Chain>(2, shared),
-                    {sparse_primitive(pattern, false), {{"weight", at::ones({pattern.nnz()})}}});
+                    {sparse_primitive(pattern, false), {{"weight", at::ones({pattern.nse()})}}});
   };
 
   EXPECT_NO_THROW(make(0.5));
@@ -102,7 +102,7 @@ Values run(const Sizes& sizes, Backend backend) {
   options.filtered = sizes.filtered;
   options.reset_gradient = !sizes.shared;
   options.threshold = 0.3;
-  const at::Tensor weight = at::randn({pattern.nnz()}, at::kDouble).to(sizes.dtype);
+  const at::Tensor weight = at::randn({pattern.nse()}, at::kDouble).to(sizes.dtype);
   const at::Tensor bias = at::randn({40}, at::kDouble).to(sizes.dtype);
   Executor executor(make_cell(options), {sparse_primitive(pattern, true), {{"weight", weight}, {"bias", bias}}});
   for (int t = 0; t < 3; ++t) {

@@ -241,6 +241,24 @@ TEST(DeriveBackward, ItsInfosAreProductsOfTheirOwn) {
   }
 }
 
+TEST(Infos, ProductsTakeThemAsOne) {
+  at::manual_seed(8);
+  const RandomTriples t(50, at::kDouble);
+  const SparseProductInfos infos = t.infos();
+  const auto x = leaf(random({2, t.in1, 3}, at::kDouble));
+  const auto y = leaf(random({2, t.in2, 3}, at::kDouble));
+  const auto expected = sparse_mul(x, y, infos.fwd, infos.bwd1, infos.bwd2);
+  const auto upstream = random(expected.sizes().vec(), at::kDouble);
+
+  const auto z = sparse_mul(x, y, infos);
+
+  EXPECT_TRUE(z.equal(expected));
+  EXPECT_TRUE(gradients(z, {x, y}, upstream)[0].equal(gradients(expected, {x, y}, upstream)[0]));
+  EXPECT_TRUE(sparse_outer(x, y, infos, true).equal(sparse_outer(x, y, infos.fwd, {}, {}, true)));
+  const SparseScaleInfos matrix = sparse_scale_infos(index_of({0, 2}), index_of({1, 0}), std::nullopt, 3, t.in1);
+  EXPECT_TRUE(sparse_scale(x, matrix).equal(sparse_scale(x, matrix.fwd, matrix.bwd)));
+}
+
 TEST(DeriveBackward, AGatheredScaleKeepsItsHistory) {
   Fields fields;
   fields.scale = leaf(at::tensor({2., 3.}, at::kDouble));

@@ -76,7 +76,7 @@ TEST(FreedStorage, PoolingSaysSo) {
   const Convolution c;
   free_storage(c.x);
 
-  EXPECT_EQ(sentence_of([&] { return sparse_max_pool(c.x, c.plan); }),
+  EXPECT_EQ(sentence_of([&] { return max_pool_with_indices(c.x, c.plan); }),
             freed("sparse_max_pool] features of shape (10, 4)", "320"));
 }
 
@@ -127,7 +127,7 @@ TEST(FreedStorage, AProductDoesNotTakeItForAnAbsentOperand) {
 
 TEST(FreedStorage, AnExecutorSaysSo) {
   const auto pattern = etp::fixed_degree(4, 6, 2, 9);
-  const at::Tensor weight = at::ones({pattern.nnz()}, at::kDouble);
+  const at::Tensor weight = at::ones({pattern.nse()}, at::kDouble);
   etp::Executor executor(etp::make_cell(etp::CellOptions{}),
                          {etp::sparse_primitive(pattern, false), {{"weight", weight}}});
   const at::NoGradGuard guard;

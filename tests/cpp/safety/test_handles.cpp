@@ -129,7 +129,7 @@ TEST(MovedFrom, APatternIsStillWhole) {
 
   const etp::SparsePattern taken = std::move(pattern);
 
-  EXPECT_EQ(pattern.nnz(), taken.nnz());  // NOLINT(bugprone-use-after-move): what is tested
+  EXPECT_EQ(pattern.nse(), taken.nse());  // NOLINT(bugprone-use-after-move): what is tested
   EXPECT_EQ(pattern.matmul(at::ones({4}), at::ones({12})).size(0), 6);
 }
 
@@ -171,7 +171,7 @@ TEST(EnumOutOfRange, IsRefused) {
             "[lacewing.convolution_plan] algorithm must be one of 3 values, not ConvolutionAlgorithm(9)");
   EXPECT_EQ(sentence_of([] { const PlanCache refused(static_cast<ConvolutionAlgorithm>(9)); }),
             "[lacewing.PlanCache] algorithm must be one of 3 values, not ConvolutionAlgorithm(9)");
-  EXPECT_EQ(sentence_of([&] { return sparse_pool(x, plan, static_cast<PoolMode>(77)); }),
+  EXPECT_EQ(sentence_of([&] { return pool(x, plan, static_cast<PoolMode>(77)); }),
             "[lacewing.sparse_pool] mode must be one of 3 values, not PoolMode(77)");
   EXPECT_EQ(sentence_of([&] { return global_pool(x, at::zeros({10}, at::kInt), 1, static_cast<PoolMode>(77)); }),
             "[lacewing.global_pool] mode must be one of 3 values, not PoolMode(77)");

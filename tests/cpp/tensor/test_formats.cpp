@@ -122,10 +122,10 @@ TEST(SparseFormats, FilesReadBackTheSame) {
   const Example e;
   const at::Tensor matrix = to_gcs(lacewing::sparse_coo_tensor(e.indices.slice(0, 0, 2), e.values.detach() / 3));
 
-  write_matrix_market(matrix, mtx.path());
+  write_mtx(matrix, mtx.path());
   write_tns(e.coo, tns.path());
 
-  EXPECT_TRUE(torch::equal(to_dense(read_matrix_market(mtx.path())), to_dense(matrix)));
+  EXPECT_TRUE(torch::equal(to_dense(read_mtx(mtx.path())), to_dense(matrix)));
   EXPECT_TRUE(torch::equal(to_dense(read_tns(tns.path(), e.coo.sizes())), to_dense(e.coo)));
 }
 
