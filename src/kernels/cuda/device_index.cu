@@ -1,7 +1,7 @@
 // Index structures on the device. Sorts and running sums are CUB's (device/cub.h), the rest one pass each. Sums
 // of integers alone are added by atomics: they are the same in any order.
 #include "kernels/cuda/device/cub.h"
-#include "kernels/cuda/device/launch.h"
+#include "kernels/cuda/device/items.h"
 #include "kernels/cuda/device/workspace.h"
 #include "kernels/device_index.h"
 #include "kernels/term_hash.h"
@@ -9,21 +9,9 @@
 namespace lacewing::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-
-/// Blocks for one item a thread.
-Launch over(const char* name, std::int64_t items) { return {name, blocks_for(items, kThreads), kThreads}; }
-
 /// Blocks whose threads read many items before their words meet.
-Launch reading(const char* name, std::int64_t items) { return {name, blocks_for(items, 16 * kThreads), kThreads}; }
-
-/// Calls f(i) for every i below count, over the whole grid.
-template <typename F>
-__device__ __forceinline__ void for_items(std::int64_t count, F&& f) {
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step) {
-    f(i);
-  }
+Launch reading(const char* name, std::int64_t items) {
+  return {name, blocks_for(items, 16 * kItemThreads), kItemThreads};
 }
 
 template <typename F>
@@ -44,7 +32,7 @@ int bits_of(std::int64_t limit) {
 }
 
 template <typename Key, typename Payload>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kItemThreads)
     number_kernel(const std::int64_t* keys, Key* narrowed, Payload* places, std::int64_t count) {
   for_items(count, [&](std::int64_t i) {
     if (narrowed != nullptr) {
@@ -54,7 +42,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kItemThreads)
     widen_kernel(const std::uint32_t* narrow_keys, std::int64_t* keys, std::int64_t count) {
   for_items(count, [&](std::int64_t i) { keys[i] = narrow_keys[i]; });
 }
@@ -88,7 +76,7 @@ struct SortSpace {
 };
 
 template <typename Number>
-__global__ void __launch_bounds__(kThreads) heads_kernel(KeyGroups groups) {
+__global__ void __launch_bounds__(kItemThreads) heads_kernel(KeyGroups groups) {
   auto* const number = static_cast<Number*>(groups.number);
   const auto* const order = static_cast<const Number*>(groups.order);
   bool moved = false;
@@ -109,7 +97,7 @@ __global__ void last_kernel(const Number* number, std::int64_t count, std::int64
 }
 
 template <typename Number>
-__global__ void __launch_bounds__(kThreads) write_groups_kernel(KeyGroups groups) {
+__global__ void __launch_bounds__(kItemThreads) write_groups_kernel(KeyGroups groups) {
   const auto* const number = static_cast<const Number*>(groups.number);
   auto* const segments = static_cast<Number*>(groups.segments);
   for_items(groups.count, [&](std::int64_t i) {
@@ -129,7 +117,7 @@ __global__ void __launch_bounds__(kThreads) write_groups_kernel(KeyGroups groups
 }
 
 template <typename Number>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kItemThreads)
     row_pointers_kernel(const std::int64_t* sorted, std::int64_t count, std::int64_t rows, Number* pointers) {
   for_items(rows + 1, [&](std::int64_t row) {
     std::int64_t low = 0;
@@ -147,7 +135,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <typename Number>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kItemThreads)
     rows_of_terms_kernel(const Number* pointers, std::int64_t rows, std::int64_t count, std::int64_t* row_of) {
   for_items(count, [&](std::int64_t term) {
     std::int64_t low = 0;
@@ -209,7 +197,7 @@ struct BlockWords {
   }
 };
 
-__global__ void __launch_bounds__(kThreads) scan_terms_kernel(TermScan scan) {
+__global__ void __launch_bounds__(kItemThreads) scan_terms_kernel(TermScan scan) {
   __shared__ Word memory[TermScan::kWords];
   const BlockWords<TermScan::kWords> words(memory);
   std::int64_t limit[3] = {0, 0, 0};
@@ -237,7 +225,7 @@ __global__ void __launch_bounds__(kThreads) scan_terms_kernel(TermScan scan) {
   words.finish(scan.words, [](int word) { return word >= TermScan::hash && word <= TermScan::order_hash; });
 }
 
-__global__ void __launch_bounds__(kThreads) scan_indices_kernel(const __grid_constant__ IndexScan scan) {
+__global__ void __launch_bounds__(kItemThreads) scan_indices_kernel(const __grid_constant__ IndexScan scan) {
   __shared__ Word memory[IndexScan::kWords];
   const BlockWords<IndexScan::kWords> words(memory);
   const KeyCode& code = scan.code;
@@ -273,7 +261,7 @@ __device__ __forceinline__ std::int64_t at(const Column& column, std::int64_t i)
                                 : static_cast<std::int64_t>(static_cast<const std::int32_t*>(column.data)[i]);
 }
 
-__global__ void __launch_bounds__(kThreads) find_moved_kernel(const __grid_constant__ TermColumns columns) {
+__global__ void __launch_bounds__(kItemThreads) find_moved_kernel(const __grid_constant__ TermColumns columns) {
   __shared__ Word memory[TermColumns::kMost];
   const BlockWords<TermColumns::kMost> words(memory);
   std::int64_t moved = 0;
@@ -289,7 +277,7 @@ __global__ void __launch_bounds__(kThreads) find_moved_kernel(const __grid_const
   words.finish(columns.moved, [](int) { return false; });
 }
 
-__global__ void __launch_bounds__(kThreads) reorder_kernel(const __grid_constant__ TermColumns columns) {
+__global__ void __launch_bounds__(kItemThreads) reorder_kernel(const __grid_constant__ TermColumns columns) {
   for_items(columns.count, [&](std::int64_t i) {
     const std::int64_t from = at(columns.order, i);
     for (int c = 0; c < columns.columns; ++c) {
@@ -306,7 +294,7 @@ __global__ void __launch_bounds__(kThreads) reorder_kernel(const __grid_constant
   });
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kItemThreads)
     linear_keys_kernel(const __grid_constant__ KeyCode code, const std::int64_t* indices, std::int64_t* keys) {
   for_items(code.count, [&](std::int64_t i) {
     std::int64_t key = 0;
@@ -317,7 +305,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kItemThreads)
     unravel_keys_kernel(const __grid_constant__ KeyCode code, const std::int64_t* keys, std::int64_t* out) {
   for_items(code.count, [&](std::int64_t i) {
     std::int64_t rest = keys[i];

@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace lacewing::kernels::cuda {
 namespace {
@@ -13,10 +15,14 @@ constexpr int kMostDevices = 64;
 /// Blocks of a grid that strides: enough to fill any device, and to leave the scheduling to it.
 constexpr std::int64_t kMaxBlocks = 1 << 24;
 
-std::int64_t limit_on_blocks() {
-  const char* const text = std::getenv("LACEWING_MAX_BLOCKS");
+/// Shared memory that a kernel gets without asking.
+constexpr std::int64_t kSharedAtHand = 48 << 10;
+
+/// What the environment says, where that is less.
+std::int64_t lowered(std::int64_t value, const char* variable) {
+  const char* const text = std::getenv(variable);
   const long long asked = text != nullptr ? std::atoll(text) : 0;
-  return asked > 0 ? std::min<std::int64_t>(asked, kMaxBlocks) : kMaxBlocks;
+  return asked > 0 ? std::min<std::int64_t>(asked, value) : value;
 }
 
 int attribute(cudaDeviceAttr which, int device) {
@@ -26,8 +32,26 @@ int attribute(cudaDeviceAttr which, int device) {
 }
 
 DeviceFacts facts_of(int device) {
-  return {attribute(cudaDevAttrMultiProcessorCount, device), attribute(cudaDevAttrL2CacheSize, device),
-          limit_on_blocks()};
+  const int arch =
+      10 * attribute(cudaDevAttrComputeCapabilityMajor, device) + attribute(cudaDevAttrComputeCapabilityMinor, device);
+  return {static_cast<int>(lowered(arch, "LACEWING_CUDA_ARCH")), attribute(cudaDevAttrMultiProcessorCount, device),
+          attribute(cudaDevAttrL2CacheSize, device), attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+          lowered(kMaxBlocks, "LACEWING_MAX_BLOCKS")};
+}
+
+/// Asks for shared memory, once for each kernel, device and amount that is more than before.
+void allow_shared(const Launch& launch, const void* kernel) {
+  static std::mutex mutex;
+  static std::map<std::pair<int, const void*>, std::int64_t> allowed;
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::int64_t& most = allowed[{device, kernel}];
+  if (most < launch.shared) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(launch.shared)),
+          launch.name);
+    most = launch.shared;
+  }
 }
 
 }  // namespace
@@ -48,8 +72,8 @@ const DeviceFacts& device_facts() {
   return known[at];
 }
 
-void clear(void* memory, std::int64_t bytes, const CudaExecutor& executor) {
-  check(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(bytes), static_cast<cudaStream_t>(executor.stream)),
+void fill(void* memory, int byte, std::int64_t bytes, const CudaExecutor& executor) {
+  check(cudaMemsetAsync(memory, byte, static_cast<std::size_t>(bytes), static_cast<cudaStream_t>(executor.stream)),
         "cudaMemsetAsync");
 }
 
@@ -57,12 +81,16 @@ namespace detail {
 
 void launch_kernel(const Launch& launch, const CudaExecutor& executor, const void* kernel, void** arguments) {
   const auto blocks = static_cast<unsigned>(std::min(launch.blocks, device_facts().max_blocks));
-  const cudaError_t error = cudaLaunchKernel(kernel, dim3(blocks), dim3(static_cast<unsigned>(launch.threads)),
-                                             arguments, 0, static_cast<cudaStream_t>(executor.stream));
+  if (launch.shared > kSharedAtHand) {
+    allow_shared(launch, kernel);
+  }
+  const cudaError_t error =
+      cudaLaunchKernel(kernel, dim3(blocks), dim3(static_cast<unsigned>(launch.threads)), arguments,
+                       static_cast<std::size_t>(launch.shared), static_cast<cudaStream_t>(executor.stream));
   if (error != cudaSuccess) {
     throw std::runtime_error(std::string("[lacewing] launching ") + launch.name + ": " + cudaGetErrorString(error) +
                              " (" + std::to_string(blocks) + " blocks of " + std::to_string(launch.threads) +
-                             " threads)");
+                             " threads, " + std::to_string(launch.shared) + " bytes of shared memory)");
   }
 }
 

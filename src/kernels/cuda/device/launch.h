@@ -14,9 +14,11 @@ namespace lacewing::kernels::cuda {
 
 /// What kernels are chosen by. Read once for each device.
 struct DeviceFacts {
+  int arch = 0;  ///< 80, 90, ...; LACEWING_CUDA_ARCH lowers it
   int processors = 0;
-  std::int64_t cache_bytes = 0;  ///< of the L2 cache
-  std::int64_t max_blocks = 0;   ///< of a launch; LACEWING_MAX_BLOCKS lowers it
+  std::int64_t cache_bytes = 0;       ///< of the L2 cache
+  std::int64_t shared_per_block = 0;  ///< that a block may ask for
+  std::int64_t max_blocks = 0;        ///< of a launch; LACEWING_MAX_BLOCKS lowers it
 };
 
 /// Of the current device.
@@ -25,14 +27,16 @@ const DeviceFacts& device_facts();
 /// Throws std::runtime_error with the name of what failed and CUDA's own words.
 void check(cudaError_t error, const char* call);
 
-/// Zeros on the executor's stream.
-void clear(void* memory, std::int64_t bytes, const CudaExecutor& executor);
+/// Bytes of one value on the executor's stream.
+void fill(void* memory, int byte, std::int64_t bytes, const CudaExecutor& executor);
+inline void clear(void* memory, std::int64_t bytes, const CudaExecutor& executor) { fill(memory, 0, bytes, executor); }
 
 /// A launch by name; `blocks` is what the work asks for, cut to what the device may get: kernels stride over the grid.
 struct Launch {
   const char* name;
   std::int64_t blocks;
   int threads;
+  std::int64_t shared = 0;  ///< bytes of dynamic shared memory
 };
 
 namespace detail {

@@ -26,9 +26,10 @@ inline DeviceFacts& host_facts() {
 inline const DeviceFacts& device_facts() { return host_facts(); }
 
 inline void check(cudaError_t, const char*) {}
-inline void clear(void* memory, std::int64_t bytes, const CudaExecutor&) {
-  std::memset(memory, 0, static_cast<std::size_t>(bytes));
+inline void fill(void* memory, int byte, std::int64_t bytes, const CudaExecutor&) {
+  std::memset(memory, byte, static_cast<std::size_t>(bytes));
 }
+inline void clear(void* memory, std::int64_t bytes, const CudaExecutor& executor) { fill(memory, 0, bytes, executor); }
 
 struct Launch {
   const char* name;
