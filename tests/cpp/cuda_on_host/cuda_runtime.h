@@ -89,6 +89,11 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
 
 template <typename V>
+V __ldcs(const V* from) {
+  return *from;
+}
+
+template <typename V>
 void __stcs(V* to, V value) {
   *to = value;
 }
@@ -104,6 +109,13 @@ template <typename V>
 V atomicMax(V* to, V value) {
   const V before = *to;
   *to = before < value ? value : before;
+  return before;
+}
+
+template <typename V>
+V atomicOr(V* to, V value) {
+  const V before = *to;
+  *to |= value;
   return before;
 }
 
