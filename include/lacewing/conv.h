@@ -28,7 +28,7 @@ struct ConvolutionKernel {
 /// floor(coordinate / stride), `reachable` every voxel that a tap leads to.
 enum class ConvolutionTargets : std::uint8_t { same, strided, reachable };
 
-/// `automatic` takes the tiles on the CPU and gather_gemm_scatter on CUDA.
+/// `automatic` takes the tiles on the CPU, on CUDA the tensor cores for half types and else gather_gemm_scatter.
 enum class ConvolutionAlgorithm : std::uint8_t { automatic, tiles, gather_gemm_scatter };
 
 /// Which source voxel meets which target voxel under which tap, found once. Immutable, cheap to copy, shared freely

@@ -3,6 +3,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
 #include <lacewing/backend.h>
@@ -10,9 +11,12 @@
 
 #include "common/refuse_layouts.h"
 #include "common/results.h"
+#include "common/stream.h"
 #include "conv/check.h"
 #include "conv/finish.h"
 #include "conv/gather_gemm_scatter.h"
+#include "conv/plan_tables.h"
+#include "kernels/conv_device.h"
 
 namespace lacewing::conv {
 namespace {
@@ -26,8 +30,9 @@ at::Tensor dense_rows(const at::Tensor& tensor) {
   return dense && tensor.stride(0) >= 0 ? tensor : tensor.contiguous();
 }
 
-/// What runs a call: the reference, the tiles of the CPU, or gather-GEMM-scatter.
-enum class Path { reference, tiles, gemm };
+/// What runs a call: the reference, the tiles of the CPU, the tensor cores of a CUDA device where they have a kernel
+/// for it, or gather-GEMM-scatter.
+enum class Path { reference, tiles, tensor_cores, gemm };
 
 Path path_of(const char* op, const PlanMeta& plan, const at::Tensor& features) {
   if (backend() == Backend::reference) {
@@ -40,7 +45,7 @@ Path path_of(const char* op, const PlanMeta& plan, const at::Tensor& features) {
   TORCH_CHECK(algorithm != Algorithm::tiles, "[lacewing.", op,
               "] the plan asks for the algorithm tiles, which runs on the CPU only: choose automatic or "
               "gather_gemm_scatter");
-  return Path::gemm;
+  return algorithm == Algorithm::gather_gemm_scatter ? Path::gemm : Path::tensor_cores;
 }
 
 GemmConv gemm_of(const ConvShape& shape, const PlanMeta& meta, const at::Tensor& plan, bool transposed) {
@@ -75,6 +80,21 @@ ConvArgs conv_args(const ConvShape& shape, const PlanMeta& meta, const at::Tenso
   return args;
 }
 
+/// `residual` has dense rows.
+kernels::ConvFinish finish_args(const Finish& finish, const at::Tensor& residual) {
+  kernels::ConvFinish args;
+  if (finish.scale.defined()) {
+    args.scale = finish.scale.const_data_ptr();
+    args.shift = finish.shift.const_data_ptr();
+  }
+  if (residual.defined()) {
+    args.residual = residual.const_data_ptr();
+    args.residual_stride = residual.stride(0);
+  }
+  args.relu = finish.relu;
+  return args;
+}
+
 ConvWeightGradArgs weight_grad_args(const ConvShape& shape, const PlanMeta& meta, const at::Tensor& x,
                                     const at::Tensor& grad, const at::Tensor& plan) {
   auto args = shared_args<ConvWeightGradArgs>("sparse_conv_weight_grad", shape, meta, x, plan);
@@ -83,10 +103,10 @@ ConvWeightGradArgs weight_grad_args(const ConvShape& shape, const PlanMeta& meta
   return args;
 }
 
-/// Calls f(workspace) with so many bytes on the host, or with null where none are needed.
+/// Calls f(workspace) with so many bytes on the device of the operands, or with null where none are needed.
 template <typename F>
-void with_workspace(std::int64_t bytes, F&& f) {
-  const at::Tensor space = bytes > 0 ? empty_result({bytes}, at::TensorOptions().dtype(at::kByte)) : at::Tensor();
+void with_workspace(const at::Tensor& like, std::int64_t bytes, F&& f) {
+  const at::Tensor space = bytes > 0 ? empty_result({bytes}, like.options().dtype(at::kByte)) : at::Tensor();
   f(bytes > 0 ? space.mutable_data_ptr() : nullptr);
 }
 
@@ -106,21 +126,27 @@ at::Tensor weight_grad(const at::Tensor& features, const at::Tensor& grad, const
   }
   const at::Tensor x = dense_rows(features);
   const at::Tensor g = dense_rows(grad);
-  if (path == Path::gemm) {
+  const c10::DeviceGuard guard(x.device());
+  ConvWeightGradArgs args = weight_grad_args(shape, meta, x, g, plan);
+  if (path == Path::gemm || (path == Path::tensor_cores && !kernels::cuda::has_conv_weight_grad(args))) {
     return gemm_of(shape, meta, plan, false).weight_grad(x, g);
   }
-  ConvWeightGradArgs args = weight_grad_args(shape, meta, x, g, plan);
   const at::Tensor out = empty_result({args.map.taps, groups, args.in, args.out}, x.options());
   if (out.numel() == 0) {
     return out;
   }
   args.weight_grad = out.mutable_data_ptr();
+  if (path == Path::tensor_cores) {
+    with_workspace(x, kernels::cuda::conv_weight_grad_workspace(args),
+                   [&](void* space) { kernels::cuda::conv_weight_grad(args, current_stream(x.device()), space); });
+    return out;
+  }
   if (path == Path::reference) {
     kernels::reference::conv_weight_grad(args);
     return out;
   }
   const CpuExecutor executor = torch_executor();
-  with_workspace(kernels::cpu::conv_weight_grad_workspace(args, executor.max_threads()),
+  with_workspace(x, kernels::cpu::conv_weight_grad_workspace(args, executor.max_threads()),
                  [&](void* space) { kernels::cpu::conv_weight_grad(args, executor, space); });
   return out;
 }
@@ -141,26 +167,36 @@ std::int64_t conv_workspace(const at::Tensor& features, const at::Tensor& weight
                             c10::SymIntArrayRef sizes, bool transposed) {
   const ConvShape shape = check_conv(features, weight, std::nullopt, plan, sizes, transposed);
   const PlanMeta meta = known_plan(sizes);
-  switch (path_of("sparse_conv", meta, features)) {
-    case Path::reference: return 0;
-    case Path::gemm: return gemm_of(shape, meta, plan, transposed).workspace(features.scalar_type());
-    case Path::tiles: break;
+  const c10::DeviceGuard guard(features.device());
+  const ConvArgs args = conv_args(shape, meta, features, weight, plan, transposed);
+  const Path path = path_of("sparse_conv", meta, features);
+  if (path == Path::reference) {
+    return 0;
   }
-  return kernels::cpu::conv_workspace(conv_args(shape, meta, features, weight, plan, transposed),
-                                      torch_executor().max_threads());
+  if (path == Path::tiles) {
+    return kernels::cpu::conv_workspace(args, torch_executor().max_threads());
+  }
+  return path == Path::tensor_cores && kernels::cuda::has_conv(args)
+             ? kernels::cuda::conv_workspace(args)
+             : gemm_of(shape, meta, plan, transposed).workspace(features.scalar_type());
 }
 
 std::int64_t weight_grad_workspace(const at::Tensor& features, const at::Tensor& grad, const at::Tensor& plan,
                                    c10::SymIntArrayRef sizes, std::int64_t groups) {
   const ConvShape shape = check_weight_grad(features, grad, plan, sizes, groups);
   const PlanMeta meta = known_plan(sizes);
-  switch (path_of("sparse_conv_weight_grad", meta, features)) {
-    case Path::reference: return 0;
-    case Path::gemm: return gemm_of(shape, meta, plan, false).weight_grad_workspace(features.scalar_type());
-    case Path::tiles: break;
+  const c10::DeviceGuard guard(features.device());
+  const ConvWeightGradArgs args = weight_grad_args(shape, meta, features, grad, plan);
+  const Path path = path_of("sparse_conv_weight_grad", meta, features);
+  if (path == Path::reference) {
+    return 0;
   }
-  return kernels::cpu::conv_weight_grad_workspace(weight_grad_args(shape, meta, features, grad, plan),
-                                                  torch_executor().max_threads());
+  if (path == Path::tiles) {
+    return kernels::cpu::conv_weight_grad_workspace(args, torch_executor().max_threads());
+  }
+  return path == Path::tensor_cores && kernels::cuda::has_conv_weight_grad(args)
+             ? kernels::cuda::conv_weight_grad_workspace(args)
+             : gemm_of(shape, meta, plan, false).weight_grad_workspace(features.scalar_type());
 }
 
 template <c10::DeviceType device>
@@ -192,34 +228,34 @@ at::Tensor run_conv(const at::Tensor& features, const at::Tensor& weight, const 
   const at::Tensor x = dense_rows(features);
   const at::Tensor w = weight.contiguous();
   const at::Tensor b = bias ? bias->contiguous() : at::Tensor();
-  if (path == Path::gemm) {
+  const c10::DeviceGuard guard(x.device());
+  const at::Tensor residual = finish.residual.defined() ? dense_rows(finish.residual) : finish.residual;
+  ConvArgs args = conv_args(shape, meta, x, w, plan, transposed);
+  args.bias = b.defined() ? b.const_data_ptr() : nullptr;
+  args.finish = finish_args(finish, residual);
+  if (path == Path::gemm || (path == Path::tensor_cores && !kernels::cuda::has_conv(args))) {
     const at::Tensor y = gemm_of(shape, meta, plan, transposed).run(x, w, b);
     finish.apply(y);
     return y;
   }
-  ConvArgs args = conv_args(shape, meta, x, w, plan, transposed);
   const at::Tensor y = empty_result({args.map.target_rows, args.groups * args.out}, x.options());
   if (y.numel() == 0) {
     return y;
   }
-  args.bias = b.defined() ? b.const_data_ptr() : nullptr;
   args.y = y.mutable_data_ptr();
-  const at::Tensor residual = finish.residual.defined() ? dense_rows(finish.residual) : finish.residual;
-  if (finish.scale.defined()) {
-    args.finish.scale = finish.scale.const_data_ptr();
-    args.finish.shift = finish.shift.const_data_ptr();
+  if (path == Path::tensor_cores) {
+    const CudaExecutor stream = current_stream(x.device());
+    const PlanTables tables = plan_tables(plan, meta, kernels::cuda::conv_table_sizes(args), stream);
+    with_workspace(x, kernels::cuda::conv_workspace(args),
+                   [&](void* space) { kernels::cuda::conv(args, tables.memory, stream, space); });
+    return y;
   }
-  if (residual.defined()) {
-    args.finish.residual = residual.const_data_ptr();
-    args.finish.residual_stride = residual.stride(0);
-  }
-  args.finish.relu = finish.relu;
   if (path == Path::reference) {
     kernels::reference::conv(args);
     return y;
   }
   const CpuExecutor executor = torch_executor();
-  with_workspace(kernels::cpu::conv_workspace(args, executor.max_threads()),
+  with_workspace(x, kernels::cpu::conv_workspace(args, executor.max_threads()),
                  [&](void* space) { kernels::cpu::conv(args, executor, space); });
   return y;
 }

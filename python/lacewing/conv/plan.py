@@ -203,7 +203,7 @@ class ConvolutionPlan:
     def with_algorithm(self, algorithm: str) -> ConvolutionPlan:
         """The same plan with an algorithm pinned: ``"automatic"``, ``"tiles"`` or ``"gather_gemm_scatter"``.
 
-        Automatic takes the tiles on the CPU and gather-GEMM-scatter on CUDA.
+        Automatic takes the tiles on the CPU, on CUDA the tensor cores for half types and else gather-GEMM-scatter.
         """
         check_algorithm("convolution_plan", algorithm)
         sizes, back = (tuple(ops.conv_plan_with(numbers, algorithm)) for numbers in (self._sizes, self._reversed))

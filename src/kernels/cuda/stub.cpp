@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/cell.h"
+#include "kernels/conv_device.h"
 #include "kernels/device_index.h"
 #include "kernels/dispatch/rows.h"
 #include "kernels/form.h"
@@ -27,6 +28,18 @@ RowKernels<Device::cuda> cuda_row_kernels() { missing(".dispatch"); }
 PoolKernels<Device::cuda> cuda_pool_kernels() { missing(".sparse_max_pool"); }
 
 namespace cuda {
+
+bool is_capturing(const CudaExecutor&) { missing(); }
+std::int64_t conv_tables_bytes(const ConvTableSizes&) { missing(); }
+std::int64_t conv_tables_workspace(const ConvTableSizes&) { missing(); }
+void make_conv_tables(const ConvMap&, const ConvTableSizes&, void*, const CudaExecutor&, void*) { missing(); }
+bool has_conv(const ConvArgs&) { missing(); }
+ConvTableSizes conv_table_sizes(const ConvArgs&) { missing(); }
+std::int64_t conv_workspace(const ConvArgs&) { missing(); }
+void conv(const ConvArgs&, const ConvTableMemory&, const CudaExecutor&, void*) { missing(); }
+bool has_conv_weight_grad(const ConvWeightGradArgs&) { missing(); }
+std::int64_t conv_weight_grad_workspace(const ConvWeightGradArgs&) { missing(); }
+void conv_weight_grad(const ConvWeightGradArgs&, const CudaExecutor&, void*) { missing(); }
 
 std::int64_t product_workspace(const ProductArgs&) { missing(); }
 bool is_gather_sum_dots(const GatherSumDotsArgs&) { missing(); }
