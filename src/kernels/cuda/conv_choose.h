@@ -58,7 +58,7 @@ constexpr WgmmaShape wgmma_shape(int groups, int columns) {
   if (columns == 128) {
     return groups == 2 ? WgmmaShape{6, 1} : WgmmaShape{5, 1};
   }
-  return {4, 1, 216, 72};
+  return {4, 1, 208, 88};
 }
 
 constexpr std::int64_t wgmma_stage_bytes(int groups, int columns) {
