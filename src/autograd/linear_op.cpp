@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -60,6 +61,15 @@ class LinearNode : public torch::autograd::Node {
 
   std::string name() const override { return "LacewingBackward_" + op_->name(); }
 
+  /// After the outputs have this node as their history, and their tangents.
+  void save_outputs(c10::ArrayRef<at::Tensor> outputs) {
+    if constexpr (std::is_same_v<Op, LinearOps>) {
+      for (std::size_t k = 0; op_->reads_outputs() && k < outputs.size(); ++k) {
+        saved_outputs_.emplace_back(outputs[k], /*is_output=*/true);
+      }
+    }
+  }
+
   variable_list apply(variable_list&& upstream) override {
     const std::size_t count = types_.size();
     if (std::none_of(upstream.begin(), upstream.end(), [](const at::Tensor& g) { return g.defined(); })) {
@@ -79,8 +89,10 @@ class LinearNode : public torch::autograd::Node {
 
   void release_variables() override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    for (SavedVariable& saved : saved_) {
-      saved.reset_data();
+    for (std::vector<SavedVariable>* const all : {&saved_, &saved_outputs_}) {
+      for (SavedVariable& saved : *all) {
+        saved.reset_data();
+      }
     }
   }
 
@@ -98,15 +110,18 @@ class LinearNode : public torch::autograd::Node {
   Tensors unpacked() {
     const std::lock_guard<std::mutex> lock(mutex_);
     Tensors inputs;
-    inputs.reserve(saved_.size());
+    inputs.reserve(saved_.size() + saved_outputs_.size());
     for (const SavedVariable& saved : saved_) {
       inputs.push_back(saved.unpack());
+    }
+    for (const SavedVariable& saved : saved_outputs_) {
+      inputs.push_back(saved.unpack(getptr()));
     }
     return inputs;
   }
 
   std::shared_ptr<const Op> op_;
-  std::vector<SavedVariable> saved_;
+  std::vector<SavedVariable> saved_, saved_outputs_;
   std::vector<at::ScalarType> types_;
 };
 
@@ -157,7 +172,7 @@ Output with_derivatives(c10::ArrayRef<at::Tensor> inputs, c10::function_ref<std:
   const bool history = torch::autograd::compute_requires_grad(inputs);
   const bool forward_mode = has_tangent(inputs);
   std::shared_ptr<const Op> op;
-  NodePtr<torch::autograd::Node> node;
+  NodePtr<LinearNode<Op>> node;
   if (history || forward_mode) {
     op = make();
   }
@@ -185,6 +200,9 @@ Output with_derivatives(c10::ArrayRef<at::Tensor> inputs, c10::function_ref<std:
       }
     }
     set_tangent(output, sum);
+  }
+  if (history) {
+    node->save_outputs(output);
   }
   return output;
 }

@@ -43,7 +43,7 @@ class LinearOp {
                              const at::Tensor& output) const;
 };
 
-/// As LinearOp, with several outputs: each is linear in each input.
+/// As LinearOp, with several outputs: each is linear in each input, or the op says its tangents itself.
 class LinearOps {
  public:
   virtual ~LinearOps() = default;
@@ -51,9 +51,13 @@ class LinearOps {
   virtual Tensors call(const Tensors& inputs) const = 0;
 
   /// As LinearOp::gradients; an upstream gradient is undefined where the output has none, but never are all of them.
+  /// Behind the inputs stand the outputs, where the op reads_outputs.
   virtual Tensors gradients(const Tensors& inputs, const Tensors& upstream, const std::vector<bool>& wanted) const = 0;
 
   virtual bool reads(std::size_t i, std::size_t j) const { return i != j; }
+
+  /// Whether the gradients read what the op gave; then all outputs are floating point.
+  virtual bool reads_outputs() const { return false; }
 
   /// The outputs' tangents that come of the tangent of input i; undefined for none.
   virtual Tensors tangent(const Tensors& primals, std::size_t i, const at::Tensor& tangent,
