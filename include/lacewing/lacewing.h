@@ -1,6 +1,7 @@
 // Everything but the torch::nn layers (conv_layers.h): differentiable sparse tensor operations for PyTorch.
 #pragma once
 
+#include <lacewing/attention.h>
 #include <lacewing/backend.h>
 #include <lacewing/conv.h>
 #include <lacewing/etp.h>

@@ -20,6 +20,7 @@
 #include <c10/util/Exception.h>
 
 #include <lacewing/export.h>
+#include <lacewing/formula.h>
 
 namespace lacewing {
 
@@ -59,6 +60,10 @@ using FillError = c10::TypeError;
 
 /// Whether it is a tensor of this library.
 [[nodiscard]] LACEWING_API bool is_sparse_tensor(const at::Tensor& tensor);
+
+/// The entries as edges, from columns to rows: of a tensor with two sparse dims, in the order of its entries. Built
+/// anew by every call.
+[[nodiscard]] LACEWING_API Edges edges_of(const at::Tensor& sparse);
 
 [[nodiscard]] LACEWING_API at::Tensor indices(const at::Tensor& sparse);
 [[nodiscard]] LACEWING_API at::Tensor values(const at::Tensor& sparse);

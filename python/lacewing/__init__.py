@@ -1,8 +1,9 @@
 """Lacewing: differentiable sparse tensor operations for PyTorch."""
 
-from . import conv, etp, formula, products
+from . import attention, conv, etp, formula, products
 from ._library import ops
 from ._tensor_arguments import undefined
+from .attention import *  # noqa: F403
 from .backend import backend, cpu_isa, get_backend, set_backend
 from .densify import densify_policy, record_densified, set_densify_policy
 from .files import load_npz, read_mtx, read_tns, save_npz, write_mtx, write_tns
@@ -82,5 +83,6 @@ __all__ = [
     "write_mtx",
     "write_tns",
 ]
+__all__ += attention.__all__
 __all__ += formula.__all__
 __all__ += products.__all__

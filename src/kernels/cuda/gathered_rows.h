@@ -12,17 +12,11 @@
 #include "kernels/cuda/device/launch.h"
 #include "kernels/cuda/device/vector.h"
 #include "kernels/cuda/device/workspace.h"
-#include "kernels/cuda/gather_sum_choose.h"
+#include "kernels/cuda/row_pieces.h"
 #include "kernels/terms.h"
 #include "kernels/wider.h"
 
 namespace lacewing::kernels::cuda {
-
-inline constexpr int kThreads = 256;
-inline constexpr int kRowThreadBits = 7;
-inline constexpr int kRowThreads =
-    1 << kRowThreadBits;  ///< where groups of lanes own rows: a block waits for its longest row
-inline constexpr int kWarp = 32;
 
 /// Counts of rows and terms, as wide as the indices: 32 bits leave more registers, so that more rows are under way.
 template <typename Index>

@@ -6,6 +6,7 @@
 #include "kernels/conv_device.h"
 #include "kernels/device_index.h"
 #include "kernels/dispatch/rows.h"
+#include "kernels/edge_attention.h"
 #include "kernels/form.h"
 #include "kernels/gather_sum_dots.h"
 #include "kernels/pool.h"
@@ -49,6 +50,12 @@ std::int64_t scale_grad_workspace(const ScaleGradArgs&) { missing(); }
 void product(const ProductArgs&, const CudaExecutor&, void*) { missing(); }
 void scale_grad(const ScaleGradArgs&, const CudaExecutor&, void*) { missing(); }
 void form(const FormArgs&, const CudaExecutor&) { missing(); }
+
+void edge_dropout(const EdgeDropout&, void*, const CudaExecutor&) { missing(); }
+std::int64_t edge_attention_workspace(const EdgeAttentionArgs&) { missing(); }
+void edge_attention(const EdgeAttentionForward&, const CudaExecutor&, void*) { missing(); }
+std::int64_t edge_attention_backward_workspace(const EdgeAttentionBackward&) { missing(); }
+void edge_attention_backward(const EdgeAttentionBackward&, const CudaExecutor&, void*) { missing(); }
 
 void segment_extreme(const SegmentRows&, bool, void*, const CudaExecutor&) { missing(); }
 void segment_softmax(const SegmentRows&, bool, void*, const CudaExecutor&) { missing(); }
