@@ -46,6 +46,27 @@ struct ProductAndSum : LinearOps {
   }
 };
 
+/// exp(a) and a * exp(a), whose gradients are made of what they gave.
+struct Exponents : LinearOps {
+  std::string name() const override { return "exponents"; }
+  bool reads_outputs() const override { return true; }
+  Tensors call(const Tensors& in) const override { return outputs(in[0]); }
+  Tensors gradients(const Tensors& in, const Tensors& g, const std::vector<bool>& /*wanted*/) const override {
+    const at::Tensor first = g[0].defined() ? g[0] * in[1] : at::Tensor();
+    const at::Tensor second = g[1].defined() ? g[1] * (in[1] + in[2]) : at::Tensor();
+    return {!first.defined() ? second : second.defined() ? first + second : first};
+  }
+  bool reads(std::size_t /*i*/, std::size_t /*j*/) const override { return false; }
+  Tensors tangent(const Tensors& /*primals*/, std::size_t /*i*/, const at::Tensor& tangent,
+                  const Tensors& outputs) const override {
+    return {tangent * outputs[0], tangent * (outputs[0] + outputs[1])};
+  }
+  static Tensors outputs(const at::Tensor& a) {
+    return differentiable(
+        {a}, [] { return std::make_shared<Exponents>(); }, [&] { return Tensors{a.exp(), a * a.exp()}; });
+  }
+};
+
 /// Forward mode, as long as it lives.
 struct DualLevel {
   DualLevel() { torch::autograd::ForwardADLevel::get_next_idx(); }
@@ -70,6 +91,19 @@ TEST(LinearOp, DifferentiatesTwice) {
   const auto second = torch::autograd::grad({first[0]}, {b});
 
   EXPECT_EQ(second[0].item<double>(), 1);
+}
+
+TEST(LinearOp, GradientsThatReadOutputsDifferentiateThroughThem) {
+  const at::Tensor a = leaf({0.5});
+
+  const Tensors outputs = Exponents::outputs(a);
+  const auto first =
+      torch::autograd::grad({outputs[0], outputs[1]}, {a}, {at::ones({1}, at::kDouble), at::ones({1}, at::kDouble)},
+                            std::nullopt, /*create_graph=*/true);
+  const auto second = torch::autograd::grad({first[0]}, {a});
+
+  EXPECT_DOUBLE_EQ(first[0].item<double>(), 2.5 * std::exp(0.5));
+  EXPECT_DOUBLE_EQ(second[0].item<double>(), 3.5 * std::exp(0.5));
 }
 
 TEST(LinearOp, GivesARealInputARealGradient) {
