@@ -107,7 +107,6 @@ class Batch {
 at::ScalarType common_type(const Operands& in) {
   at::native::ResultTypeState state;
   const auto add = [&](const char* argument, const at::Tensor& tensor) {
-    check_dense(kOp, {{argument, tensor}});
     check_float(kOp, argument, tensor);
     state = at::native::update_result_type_state(tensor, state);
   };
@@ -126,6 +125,13 @@ at::Tensor edge_attention(const at::Tensor& q, const at::Tensor& k, const at::Te
                           const OptionalTensor& bias, const OptionalTensor& seed, const at::Tensor& edges,
                           c10::SymIntArrayRef given_sizes, std::string_view maps, std::optional<double> scale,
                           std::optional<double> negative_slope, double dropout) {
+  check_dense(kOp, {{"q", q},
+                    {"k", k},
+                    {"v", v},
+                    {"factor", factor.value_or(at::Tensor())},
+                    {"bias", bias.value_or(at::Tensor())},
+                    {"seed", seed.value_or(at::Tensor())},
+                    {"edges", edges}});
   TORCH_CHECK(maps == "@@", "[lacewing.", kOp,
               "] edges must be Edges(maps=(source,), out=destination): one list of columns and one of rows");
   const EdgeSizes sizes = EdgeSizes::from(kOp, given_sizes);

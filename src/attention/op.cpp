@@ -290,7 +290,8 @@ TORCH_LIBRARY_FRAGMENT(lacewing, m) {
                   "edge_attention_heads_backward(Tensor q, Tensor k, Tensor v, Tensor? factor, Tensor? bias, Tensor? "
                   "seed, Tensor grad, Tensor lse, Tensor delta, Tensor edges, SymInt[] sizes, float scale, float "
                   "slope, float dropout, int[] wanted) -> Tensor[]");
-  m.def("edge_dropout(Tensor seed, SymInt edges, SymInt heads, float dropout, ScalarType dtype) -> Tensor");
+  define_dense_op(m,
+                  "edge_dropout(Tensor seed, SymInt edges, SymInt heads, float dropout, ScalarType dtype) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(lacewing, CPU, m) { register_device(m); }

@@ -45,6 +45,17 @@ def tensor_arguments() -> list[tuple[str, int]]:
     return found
 
 
+def filler(op: torch._ops.OpOverload, argument: torch._C.Argument) -> object:
+    """A value that passes for an argument: a list of plans has one, with as many numbers as one has."""
+    kind = str(argument.type)
+    one_plan = any(a.name == "plan" and str(a.type) == "List[Tensor]" for a in op._schema.arguments)
+    if one_plan and argument.name == "plan":
+        return [torch.zeros(4, dtype=torch.int32)]
+    if one_plan and argument.name == "sizes":
+        return [0] * 10
+    return None if kind.startswith("Optional") else FILLERS[kind]
+
+
 def call_with(name: str, place: int, tensor: torch.Tensor) -> object:
     op = getattr(torch.ops.lacewing, name).default
     arguments, keywords = [], {}
@@ -53,7 +64,7 @@ def call_with(name: str, place: int, tensor: torch.Tensor) -> object:
         if i == place:
             value: object = [tensor] if kind.startswith("List") else tensor
         else:
-            value = None if kind.startswith("Optional") else FILLERS[kind]
+            value = filler(op, argument)
         if argument.kwarg_only:
             keywords[argument.name] = value
         else:

@@ -299,7 +299,7 @@ TEST(CudaOnHost, TilesOfManyRows) {
   const Case c{lengths, 9, 2, 2, true, false, true, 0};
   Call<double, std::int32_t> call(c, ScalarType::f64, Pattern::vecsca, 5);
 
-  expect_close(call.on_host_device(), call.reference(), 2e-14);
+  expect_close(call.on_host_device(), call.reference(), 1e-13);  // sums of 7,000 terms that cancel
 }
 
 TEST(CudaOnHost, IndicesOfBothWidthsGiveTheSameBits) {
