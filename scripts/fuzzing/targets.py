@@ -214,7 +214,7 @@ def patterns(d: Draw) -> None:
     ]
     pattern = d.pick(ways)()
     if isinstance(pattern, etp.SparsePattern):
-        use(pattern.matmul(d.values([2, min(rows, 8)]), d.values([pattern.nnz])))
+        use(pattern.matmul(d.values([2, min(rows, 8)]), d.values([pattern.nse])))
         use(pattern.sampled_outer(d.values([2, min(rows, 8)]), d.values([2, min(columns, 8)])))
 
 
@@ -309,7 +309,7 @@ def files(d: Draw) -> None:
         path = Path(folder) / f"file.{kind}"
         path.write_bytes(content)
         read = {"mtx": lacewing.read_mtx, "tns": lacewing.read_tns, "npz": lacewing.load_npz}[kind]
-        read = etp.read_matrix_market if kind == "mtx" and d.chance(0.3) else read
+        read = etp.read_mtx if kind == "mtx" and d.chance(0.3) else read
         use(read(path))
 
 
